@@ -12,7 +12,7 @@ const MARKS: [&str; 5] = ["help: ", "`-> ", "|-> ", "╰─▶ ", "├─▶ "];
 ///
 /// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise
 /// two columns further in than its line. Keeps text between two backticks on one line if it fits, so that you can copy
-/// it. Does not fold a line that is a command as a whole.
+/// it, and a command even if it does not. Does not fold a line that is a command as a whole.
 pub fn fold(text: &str, width: usize) -> String {
     let mut folded = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -130,8 +130,8 @@ fn hanging_indent(line: &str) -> usize {
     mark.map_or(indent, |mark| start + mark.chars().count())
 }
 
-/// Splits a text at its spaces. Text between backticks is one word if it has at most `max` columns. Of several spaces,
-/// all but the first stay at the beginning of the next word.
+/// Splits a text at its spaces. Text between backticks is one word if it is a command, which only the terminal may break,
+/// or if it has at most `max` columns. Of several spaces, all but the first stay at the beginning of the next word.
 fn words(text: &str, max: usize) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -142,7 +142,8 @@ fn words(text: &str, max: usize) -> Vec<&str> {
             Some(open) if rest[..plain].matches('`').count() % 2 == 1 => {
                 let close = rest[open + 1..].find('`').map(|at| open + 1 + at);
                 let end = close.map(|close| rest[close..].find(' ').map_or(rest.len(), |at| close + at));
-                end.filter(|end| measure_text_width(&rest[..*end]) <= max).unwrap_or(plain)
+                let stays = |end: &usize| is_command(&rest[open + 1..*end]) || measure_text_width(&rest[..*end]) <= max;
+                end.filter(stays).unwrap_or(plain)
             }
             _ => plain,
         };
@@ -181,6 +182,8 @@ mod tests {
         let folded = fold(line, 40);
         assert!(folded.contains("`asmpatch bench --device 3-1.2`") && folded.contains("12.345"), "{folded}");
         assert!(folded.lines().all(|line| line.chars().count() <= 40), "{folded}");
+        let long = "`asmpatch restore a-folder-with-a-long-name --device 3-1.2 --no-backup`";
+        assert!(fold(&format!("  next: with a backup of it, {long} brings it back"), 40).contains(long));
         let command = "        asmpatch restore a-folder-with-a-long-name --device 3-1.2 --no-backup";
         assert_eq!(fold(command, 40), command);
         let digest = "a".repeat(64);

@@ -136,6 +136,8 @@ pub enum Look {
     Doctor,
     /// Measure it.
     Bench,
+    /// Compare its flash with what was written.
+    Verify,
     /// Show its configuration.
     Fields,
 }

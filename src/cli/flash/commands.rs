@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use crate::flash::backup_folder;
 use crate::flash::decide::Permission;
 use crate::flash::fitting::FittingBackup;
 use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes};
@@ -128,6 +129,10 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
         }
         Act::Look(Look::Doctor) => words.push("asmpatch doctor".to_owned()),
         Act::Look(Look::Bench) => words.push("asmpatch bench".to_owned()),
+        Act::Look(Look::Verify) => {
+            words.push("asmpatch verify".to_owned());
+            words.extend(written_file(invoked));
+        }
         Act::Look(Look::Fields) => words.push("asmpatch config get".to_owned()),
         Act::Hands(_) => return None,
     }
@@ -137,6 +142,18 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
     words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
     words.extend(last);
     Some(words.join(" ") + &invoked.suffix)
+}
+
+/// The file with the image that a command wrote, as a word of a command; `None` if it wrote the unit's own.
+fn written_file(invoked: &InvokedCommand) -> Option<String> {
+    let what = Path::new(invoked.what.first()?);
+    match invoked.writes {
+        // No file has this name, so it is a known image's ID.
+        Writes::Image if !what.exists() => Some(format!("\"$(asmpatch download {})\"", what.display())),
+        Writes::Image | Writes::AnyImage => Some(shell::path(what)),
+        Writes::Backup => Some(shell::path(&what.join(backup_folder::FIRMWARE))),
+        Writes::Fields => None,
+    }
 }
 
 /// Returns the steps to take instead of a write of the unit that is refused or asked about.
@@ -188,7 +205,6 @@ mod tests {
 
     use crate::failure::Failure;
     use crate::flash::backup::{BackedUpUnit, Backup};
-    use crate::flash::backup_folder;
     use crate::flash::error::FlashError;
     use crate::flash::fitting::{Fit, FittingBackup};
     use crate::flash::offers::offers;
@@ -360,6 +376,20 @@ mod tests {
                 ["asmpatch restore b --device 1-2.3 --no-backup"]
             );
         }
+    }
+
+    #[test]
+    fn a_written_unit_is_read_back_by_a_command_that_writes_nothing() {
+        let verify = |invoked: &InvokedCommand| command(&Act::Look(Look::Verify), invoked, &at("1-2")).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let name = file.path().to_str().unwrap();
+        let expected = format!("asmpatch verify {} --device 1-2", shell::path(file.path()));
+        assert_eq!(verify(&invoked(Writes::Image, name)), expected);
+        let id = "asmpatch verify \"$(asmpatch download ed4e39b)\" --device 1-2";
+        assert_eq!(verify(&invoked(Writes::Image, "ed4e39b")), id);
+        let backup = Path::new("b").join("firmware.bin");
+        let expected = format!("asmpatch verify {} --device 1-2", shell::path(&backup));
+        assert_eq!(verify(&invoked(Writes::Backup, "b")), expected);
     }
 
     #[test]

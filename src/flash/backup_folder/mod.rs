@@ -36,7 +36,8 @@ const FORMAT: u32 = 1;
 /// The file that lists what is in a backup.
 pub const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
-const FIRMWARE: &str = "firmware.bin";
+/// The file with the image, in a backup's folder.
+pub const FIRMWARE: &str = "firmware.bin";
 const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
 /// The files that the manifest of every backup lists, in this order.
 const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];

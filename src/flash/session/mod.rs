@@ -120,11 +120,9 @@ impl PreparedUnit {
     /// Returns what to do next with the unit, once it is written, in order.
     pub fn next(&self, job: &WritingJob) -> Vec<Step> {
         let Some(report) = self.written() else { return Vec::new() };
-        // The unit was not read back, neither before its restart nor after. If all is well, the command has nothing to
-        // do.
+        // The unit was not read back, neither before its restart nor after.
         if report.after.is_none() && self.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
-            let (permissions, backup) = (self.again.clone(), BackupFirst::AsGiven);
-            return vec![Step::new(Why::ReadBack, Act::Again { permissions, blocks_from: None, backup })];
+            return vec![Step::new(Why::ReadBack, Act::Look(Look::Verify))];
         }
         if job.invoked.writes == Writes::Fields {
             return vec![Step::new(Why::SeeFields, Act::Look(Look::Fields))];

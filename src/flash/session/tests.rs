@@ -190,8 +190,8 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let (seen, _) = unit.seen.as_ref().unwrap();
     let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
     let job = job(Writes::Image, false);
-    let act = Act::Again { permissions: Vec::new(), blocks_from: None, backup: BackupFirst::AsGiven };
-    for (after, expected) in [(None, Some(Step::new(Why::ReadBack, act))), (Some(there), None)] {
+    let read_back = Step::new(Why::ReadBack, Act::Look(Look::Verify));
+    for (after, expected) in [(None, Some(read_back)), (Some(there), None)] {
         let report = FlashReport::new(PLACE.parse().unwrap());
         unit.outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
         assert_eq!(unit.next_step(&job), expected);

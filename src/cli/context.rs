@@ -71,7 +71,7 @@ impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
     pub fn of(error: &(dyn Coded + 'static), line: &CommandLine) -> Self {
         let tunnels = match (error as &dyn Error).downcast_ref() {
-            Some(ConnectError::Tunnelled(tunnels)) => tunnels.clone(),
+            Some(ConnectError::Tunnelled(tunnels) | ConnectError::Unauthorised(tunnels)) => tunnels.clone(),
             _ => Tunnels::default(),
         };
         Self {
@@ -210,9 +210,10 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
-        let device = TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false };
+        let device =
+            TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false, waits: None };
         let json = |error: &ConnectError| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
-        let found = json(&ConnectError::Tunnelled(Tunnels { devices: vec![device], docks: Vec::new() }));
+        let found = json(&ConnectError::over(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(
             found["tunnelled"],
             serde_json::json!([{ "name": "0-1", "what": "ASMedia UT3G", "is_authorized": false }])

@@ -259,7 +259,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 /// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
 pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
-    let error = ConnectError::Tunnelled(tunnels);
+    let error = ConnectError::over(tunnels);
     (!names.is_empty()).then(|| {
         format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error, &CommandLine::default()))
     })
@@ -367,6 +367,31 @@ mod tests {
         let note = tunnelled_note(sysfs.tunnels()).unwrap();
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
         assert!(note.contains("USB 3 port, cable or hub") && note.contains("`asmpatch help recovery`"), "{note}");
+    }
+
+    #[test]
+    fn a_device_that_waits_for_authorisation_comes_with_what_the_host_says_and_the_command() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |folder: &str, files: &[(&str, &str)]| {
+            let folder = root.path().join("bus/thunderbolt/devices").join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            files.iter().for_each(|(file, text)| std::fs::write(folder.join(file), text).unwrap());
+        };
+        let names = [("vendor_name", "ASMedia\n"), ("device_name", "UT3G\n"), ("authorized", "0\n")];
+        put("0-1", &names);
+        put("0-1", &[("unique_id", "d1030000-0072-640e-8364-0d0b1c92c320\n")]);
+        put("0-0", &[("nvm_version", "28.0\n")]);
+        put("domain0", &[("security", "user\n")]);
+        let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
+        let note = tunnelled_note(sysfs.tunnels()).unwrap();
+        let waits = "0-1 (ASMedia UT3G, which the host has not authorised: security level user, the host's NVM version \
+                     28.0, UUID d1030000-0072-640e-8364-0d0b1c92c320)";
+        assert!(note.contains(waits), "{note}");
+        assert!(note.contains("`boltctl enroll --policy=auto UUID`") && !note.contains("its own power"), "{note}");
+        // Once it is authorised, the dock's PCIe counts.
+        put("0-1", &[("authorized", "1\n")]);
+        let note = tunnelled_note(sysfs.tunnels()).unwrap();
+        assert!(note.contains("0-1 (ASMedia UT3G)") && !note.contains("boltctl"), "{note}");
     }
 
     #[test]

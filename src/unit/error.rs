@@ -18,6 +18,9 @@ pub enum ConnectError {
     /// No unit is connected over USB, but these are over USB4 or Thunderbolt.
     #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
     Tunnelled(Tunnels),
+    /// The same, and the host has not authorised one of them.
+    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
+    Unauthorised(Tunnels),
     /// Several units are connected, and none was selected.
     #[error("{} units are connected: {}", found.len(), listed(found))]
     Several {
@@ -72,6 +75,7 @@ pub enum ConnectError {
 asm2464::coded!(ConnectError {
     None => Device "asmpatch::device::none",
     Tunnelled => Device "asmpatch::device::tunnelled",
+    Unauthorised => Device "asmpatch::device::unauthorised",
     Several => Refused "asmpatch::device::several",
     NoMatch => Device "asmpatch::device::no_match",
     Ambiguous => Refused "asmpatch::device::ambiguous",
@@ -86,7 +90,12 @@ impl ConnectError {
     /// The error if no unit is connected. Looks at the system's USB4, Thunderbolt and PCIe.
     pub fn none() -> Self {
         let tunnels = Sysfs::system().tunnels();
-        if tunnels.is_empty() { Self::None } else { Self::Tunnelled(tunnels) }
+        if tunnels.is_empty() { Self::None } else { Self::over(tunnels) }
+    }
+
+    /// The error if no unit is connected over USB, but these are over USB4 or Thunderbolt.
+    pub fn over(tunnels: Tunnels) -> Self {
+        if tunnels.await_authorisation() { Self::Unauthorised(tunnels) } else { Self::Tunnelled(tunnels) }
     }
 
     /// The error if the buses can't be searched for this unit. If the selector looks like a mistyped virtual unit,

@@ -125,6 +125,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          device there, and appears if it has its own power. To reach the dock over USB, connect it through a USB 3 port, \
          cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help recovery`, \"The unit \
          is not listed\"";
+    "asmpatch::device::unauthorised",
+        "the host tunnels nothing of a device until it has authorised it: `boltctl enroll --policy=auto UUID` does, for \
+         good, with the UUID above. If that fails, `fwupdmgr` may have a newer NVM for the host. If the device is your \
+         dock, its stock firmware then is a plain PCIe device. To reach the dock over USB, connect it through a USB 3 port, \
+         cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help recovery`, \"The unit \
+         is not listed\"";
     "asmpatch::device::unchecked_disk",
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \

@@ -14,7 +14,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use self::process::Process;
-pub use self::tunnelled::{TunnelledDevice, Tunnels};
+pub use self::tunnelled::{TunnelledDevice, Tunnels, Waits};
 pub use self::tunnelled_dock::{TunnelledDock, TunnelledGpu};
 use crate::bridge::PortPath;
 

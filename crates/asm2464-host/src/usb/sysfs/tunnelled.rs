@@ -23,12 +23,38 @@ pub struct TunnelledDevice {
     pub what: String,
     /// Whether the host has authorised it. Otherwise, nothing is tunnelled at all.
     pub is_authorized: bool,
+    /// What the host says about its authorisation, if the device waits for that.
+    #[serde(skip)]
+    pub waits: Option<Waits>,
+}
+
+/// What a host says about a device that it has not authorised.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// The security level of the device's domain, as in `user`.
+    pub security: Option<String>,
+    /// The version of the host router's firmware, as in `28.0`.
+    pub nvm_version: Option<String>,
+    /// The device's UUID, which `boltctl enroll` takes.
+    pub uuid: Option<String>,
 }
 
 impl fmt::Display for TunnelledDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.is_authorized { "" } else { ", which the host has not authorised" };
-        write!(f, "{} ({}{state})", self.name, self.what.shown())
+        write!(f, "{} ({}", self.name, self.what.shown())?;
+        if !self.is_authorized {
+            f.write_str(", which the host has not authorised")?;
+        }
+        let Waits { security, nvm_version, uuid } = self.waits.clone().unwrap_or_default();
+        let known = [("security level", security), ("the host's NVM version", nvm_version), ("UUID", uuid)];
+        let mut before = ": ";
+        for (name, value) in known {
+            if let Some(value) = value {
+                write!(f, "{before}{name} {}", value.shown())?;
+                before = ", ";
+            }
+        }
+        f.write_str(")")
     }
 }
 
@@ -45,6 +71,11 @@ impl Tunnels {
     /// Whether there are no devices and no docks.
     pub const fn is_empty(&self) -> bool {
         self.devices.is_empty() && self.docks.is_empty()
+    }
+
+    /// Whether the dock may be a device that waits for the host's authorisation: one does, and no dock's PCIe is there.
+    pub fn await_authorisation(&self) -> bool {
+        self.docks.is_empty() && self.devices.iter().any(|device| !device.is_authorized)
     }
 }
 
@@ -73,7 +104,14 @@ impl Sysfs {
             };
             let unnamed = || Some(format!("unnamed, IDs {}", pair(["vendor", "device"])?));
             let what = pair(["vendor_name", "device_name"]).or_else(unnamed)?;
-            Some(TunnelledDevice { what, is_authorized: text("authorized").as_deref() != Some("0"), name })
+            let is_authorized = text("authorized").as_deref() != Some("0");
+            let domain = name.split('-').next().unwrap_or_default();
+            let waits = (!is_authorized).then(|| Waits {
+                security: self::text(&devices.join(format!("domain{domain}/security"))),
+                nvm_version: self::text(&devices.join(format!("{domain}-0/nvm_version"))),
+                uuid: text("unique_id"),
+            });
+            Some(TunnelledDevice { what, is_authorized, waits, name })
         });
         described.take(MAX_DEVICES).collect()
     }
@@ -121,7 +159,7 @@ mod tests {
         let expected = [
             "0-1 (ASMedia UT3G\\u{1b}[2J)",
             "0-301 (Other Dock)",
-            "0-501 (unnamed, IDs 0x174c 0x2463, which the host has not authorised)",
+            "0-501 (unnamed, IDs 0x174c 0x2463, which the host has not authorised: security level user)",
             "0-701 (Dock)",
         ];
         assert_eq!(shown, expected);

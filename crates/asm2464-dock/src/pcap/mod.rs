@@ -7,7 +7,6 @@
 mod capture;
 mod device;
 pub mod pcapng;
-mod tap;
 pub mod usbmon;
 
 pub use capture::{Capture, CaptureError, Summary};

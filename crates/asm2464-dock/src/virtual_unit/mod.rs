@@ -1,22 +1,33 @@
-//! A unit in software, with its SPI flash in a file. It powers on like the chip and speaks Bulk-Only and UAS
-//! on the wire. Everything above the wire is the code that runs on hardware.
+//! A unit in software, with its SPI flash in a file. It powers on like the chip and speaks Bulk-Only and UAS on the wire.
 //!
-//! docs/virtual-unit.md describes the unit's behaviour where the chip's details are not known.
+//! # The way of a transfer
+//! A host opens a [`VirtualPort`], or QEMU connects to [`usbredir`]. [`VirtualPipes`], or a session, offers each transfer to
+//! the [`VirtualUnit`]. It knows power, presence on the bus and endpoint 0 while no firmware runs, and passes bulk data to
+//! what answers now, a [`Responder`]: the firmware in the flash on the chip model (`chip_unit`), the boot loader in native
+//! code (`boot_loader`), or a program's own. In between, `wire` cuts transfers into packets and injects the faults of the
+//! [`Scenario`], which neither firmware nor boot loader sees. The [`Reply`] travels back.
+//!
+//! # Why so
+//! Everything above the pipes is the code that runs on hardware, so a test that passes here has executed it. The flash is
+//! cells with NOR's rules ([`NorFlash`]): an erase that is cut short leaves what a real one leaves.
+//!
+//! The boot loader is native code, because its own is in the chip's ROM, whose contents are not known; its behaviour is
+//! that of open flashers and of notes on it. docs/virtual-unit.md describes the unit's behaviour where the chip's details
+//! are not known.
+//!
+//! The crate's page has an example.
 
 mod boot_loader;
 mod chip_unit;
 mod descriptors;
-mod disk;
+mod folder;
 mod nor;
-mod open;
 mod pipes;
 mod port;
 mod replug;
-mod replug_requests;
 mod responder;
 mod scenario;
 pub(crate) mod setup;
-mod timing;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;
@@ -27,14 +38,14 @@ mod tests;
 
 pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, STREAMS};
+pub use folder::VirtualOpenError;
 pub use nor::{FLASH_LEN, FlashFault, NorFlash, PAGE_LEN, SECTOR_LEN};
-pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use responder::{Reply, Responder};
+pub use scenario::Timing;
 pub use scenario::{
     Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError,
 };
-pub use timing::Timing;
 pub use unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};

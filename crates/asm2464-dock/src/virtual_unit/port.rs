@@ -14,7 +14,7 @@ use thiserror::Error;
 use tracing::info;
 
 use super::descriptors::Descriptors;
-use super::open::VirtualOpenError;
+use super::folder::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{SharedUnit, VirtualUnit};
 

@@ -1,7 +1,7 @@
 //! Asks the process that serves a unit for a power cycle, through a file in the unit's folder.
 //!
 //! A file needs no port, no rights except the folder's, and no listener. The server polls for the file and answers by
-//! removing it.
+//! removing it ([`Requests`]).
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use thiserror::Error;
 
-use super::open::VirtualOpenError;
-use super::replug_requests::{REQUEST_FILE, TICK};
+use super::folder::VirtualOpenError;
 use super::unit::VirtualUnit;
 
 /// Time that the server may take to answer. It waits at most a tenth of a second between two polls.
@@ -95,5 +94,36 @@ pub fn replug(dir: &Path, interrupt: Interrupt<'_>) -> Result<(), ReplugError> {
             return Err(ReplugError::NoAnswer { dir: dir.to_owned() });
         }
         std::thread::sleep(TICK);
+    }
+}
+
+/// Name of the request file.
+const REQUEST_FILE: &str = "replug";
+/// Interval at which the server and the command poll for the file.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// The server's side of a replug request.
+#[derive(Debug)]
+pub(super) struct Requests {
+    path: PathBuf,
+    looked_at: Instant,
+}
+
+impl Requests {
+    /// Watches the folder of a unit. Ignores a request that is already there, because it was meant for an earlier
+    /// server.
+    pub(super) fn of(dir: &Path) -> Self {
+        let path = dir.join(REQUEST_FILE);
+        let _ = fs::remove_file(&path);
+        Self { path, looked_at: Instant::now() }
+    }
+
+    /// Takes a pending request, which answers it. Returns whether there was one.
+    pub(super) fn take(&mut self) -> bool {
+        if self.looked_at.elapsed() < TICK {
+            return false;
+        }
+        self.looked_at = Instant::now();
+        fs::remove_file(&self.path).is_ok()
     }
 }

@@ -9,8 +9,7 @@ use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, D
 use asm2464_chip::chip::{PacketIn, PacketOut};
 use asm2464_host::bridge::Endpoint;
 
-use super::exchange::{CommandEnding, CommandExchange};
-use super::target::Target;
+use super::commands::{CommandEnding, CommandExchange, Target};
 use crate::virtual_unit::chip_unit::Course;
 use crate::virtual_unit::responder::Halts;
 

@@ -1,21 +1,19 @@
 //! The boot loader in native code: the chip's own is in its ROM, whose contents are not known.
 
 mod bulk_only;
-mod exchange;
-mod target;
+mod commands;
 
 use std::time::{Duration, Instant};
 
 use asm2464_chip::chip::{PacketIn, PacketOut, Speed};
 use asm2464_host::bridge::Endpoint;
+use commands::Target;
 
 use self::bulk_only::BulkOnlyTarget;
-use self::target::Target;
 use super::chip_unit::Course;
 use super::descriptors::Descriptors;
 use super::nor::NorFlash;
-use super::responder::Responder;
-use super::responder::{Halts, Reply};
+use super::responder::{Halts, Reply, Responder};
 use super::scenario::FaultPlan;
 use super::wire::{self, AttachmentWire, PacketTarget, Wired};
 

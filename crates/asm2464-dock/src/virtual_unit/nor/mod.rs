@@ -9,7 +9,7 @@ use asm2464::firmware::FlashAddress;
 use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::mcu::{FlashGone, SpiFlash};
 
-use super::timing::Timing;
+use super::scenario::Timing;
 
 /// Bytes that one erase sets to 0xFF.
 pub const SECTOR_LEN: usize = 0x1000;

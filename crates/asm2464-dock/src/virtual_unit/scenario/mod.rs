@@ -2,7 +2,9 @@
 //!
 //! The TOML is documented in docs/virtual-unit.md.
 
-use crate::files::toml_file;
+#[cfg(test)]
+mod tests;
+
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{
     BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor, TreeError,
@@ -10,7 +12,7 @@ use asm2464_chip::chip::{
 use serde::Deserialize;
 
 use super::nor::FlashFaults;
-use super::timing::Timing;
+use crate::files::toml_file;
 use crate::gpu_card::{self, registers};
 
 /// What is behind the bridge.
@@ -408,5 +410,16 @@ impl FaultPlan {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Durations, all zero by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Timing {
+    /// Milliseconds for each 4 KiB sector erased.
+    pub erase_sector_ms: u64,
+    /// Microseconds for each 256-byte page programmed.
+    pub program_page_us: u64,
+    /// Minimum time from a command to its status, in microseconds.
+    pub command_us: u64,
+    /// Milliseconds from a CPU reset (E8 with mode 0x50), or from a replug (at least 500), until the unit is back.
+    pub reenumerate_ms: u64,
+}

@@ -14,11 +14,10 @@ use presence::Presence;
 use super::boot_loader::BootLoader;
 use super::chip_unit::{ChipUnit, Counts};
 use super::descriptors::{Descriptors, Identity};
-use super::disk::Disk;
+use super::folder::Disk;
 use super::nor::NorFlash;
-use super::replug_requests::Requests;
-use super::responder::Reply;
-use super::responder::Responder;
+use super::replug::Requests;
+use super::responder::{Reply, Responder};
 use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;
 

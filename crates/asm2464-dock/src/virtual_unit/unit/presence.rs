@@ -9,7 +9,7 @@ use super::{StreamLimit, VirtualUnit};
 use crate::virtual_unit::chip_unit::{ChipUnit, Course};
 use crate::virtual_unit::descriptors::{Descriptors, Identity};
 use crate::virtual_unit::nor::NorFlash;
-use crate::virtual_unit::replug_requests::Requests;
+use crate::virtual_unit::replug::Requests;
 use crate::virtual_unit::scenario::{BulkHangs, CpuReset, PowerOnState};
 
 #[derive(Debug, Clone, Copy)]

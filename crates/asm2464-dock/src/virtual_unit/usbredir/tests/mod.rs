@@ -17,7 +17,7 @@ use asm2464::scsi::{Cdb, Command, DataLength, ResetMode};
 use asm2464_chip::practice;
 use guest::{Guest, bulk, bulk_parts, hello, kind, packet};
 
-use super::reply::OUTBOX_LIMIT;
+use super::packets::OUTBOX_LIMIT;
 use super::server::ConnectionError;
 use super::*;
 use crate::virtual_unit::{Behind, Factory, Scenario, VirtualUnit, replug};

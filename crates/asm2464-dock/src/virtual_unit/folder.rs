@@ -1,22 +1,25 @@
-//! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit; and the
-//! factory state of a new one.
+//! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit; and the factory
+//! state of a new one.
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
 use asm2464::flash::DUMP_LEN;
+use asm2464::scsi::BLOCK_LEN;
+use asm2464_chip::chip::{BlockStore, StoreFailed};
 use asm2464_chip::practice;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::disk::Disk;
 use super::nor::{FLASH_LEN, NorFlash};
-use super::replug_requests::Requests;
+use super::replug::Requests;
 use super::scenario::{Behind, Factory, Scenario, ScenarioError};
 use super::unit::VirtualUnit;
 use crate::files::atomic::{self, AtomicWriteError};
@@ -238,4 +241,70 @@ fn blocks(serial: &str) -> Result<[ConfigBlock; 2], ConfigBlockError> {
     zero.set_stock_identity()?;
     zero.set_number(ConfigField::DeviceRelease, 0x0100)?;
     Ok([zero, one])
+}
+
+/// What holds the blocks.
+trait Medium: Read + Write + Seek + Debug + Send {
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+impl Medium for Cursor<Box<[u8]>> {
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Blocks of 512 bytes. Clones share the blocks: while the chip runs, the drive behind it has a clone.
+#[derive(Debug, Clone)]
+pub(super) struct Disk {
+    medium: Arc<Mutex<dyn Medium>>,
+    bytes: u64,
+}
+
+impl Disk {
+    /// Locks the medium, positioned at this block.
+    fn at(&self, block: u64) -> io::Result<MutexGuard<'_, dyn Medium + 'static>> {
+        let mut medium = self.medium.lock().unwrap_or_else(PoisonError::into_inner);
+        medium.seek(SeekFrom::Start(block * BLOCK_LEN as u64))?;
+        Ok(medium)
+    }
+
+    /// Blocks in memory.
+    pub(super) fn in_memory(bytes: u64) -> Self {
+        let blocks = vec![0; bytes as usize].into_boxed_slice();
+        Self { medium: Arc::new(Mutex::new(Cursor::new(blocks))), bytes }
+    }
+
+    /// Blocks in a file. Extends a shorter file to `bytes` (with a hole if the system supports it). The rest of a
+    /// longer file stays as it is.
+    fn in_file(file: File, bytes: u64) -> io::Result<Self> {
+        if file.metadata()?.len() < bytes {
+            file.set_len(bytes)?;
+        }
+        Ok(Self { medium: Arc::new(Mutex::new(file)), bytes })
+    }
+}
+
+impl BlockStore for Disk {
+    fn blocks(&self) -> u64 {
+        self.bytes / BLOCK_LEN as u64
+    }
+
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
+        self.at(first).and_then(|mut medium| medium.read_exact(into)).map_err(|_| StoreFailed)
+    }
+
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
+        self.at(first).and_then(|mut medium| medium.write_all(data)).map_err(|_| StoreFailed)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreFailed> {
+        self.at(0).and_then(|medium| medium.sync()).map_err(|_| StoreFailed)
+    }
 }

@@ -205,6 +205,7 @@ fn summary(manifest: &Manifest, acquired: &Acquired, context: &Context) -> Strin
 /// Shows transfers as bars on stderr, or not at all.
 fn show_transfers(context: &Context) -> impl FnMut(FetchEvent<'_>) {
     let mut bar = ProgressBar::hidden();
+    let is_quiet = context.is_quiet;
     move |event| match event {
         FetchEvent::Begin { url, total } => {
             let length = total.map_or("an unknown number of".to_owned(), |total| total.to_string());
@@ -219,6 +220,12 @@ fn show_transfers(context: &Context) -> impl FnMut(FetchEvent<'_>) {
             }
         }
         FetchEvent::End => bar.finish_and_clear(),
+        FetchEvent::Waiting(holder) => {
+            info!("waiting for {holder}");
+            if !is_quiet {
+                errln!("{holder} fetches the same image: waiting until it has ended; Ctrl-C stops the wait");
+            }
+        }
     }
 }
 

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use asm2464::Kind;
+use asm2464::escape::Escape as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464_dock::files::file;
+use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
 
 use super::address;
@@ -143,8 +145,14 @@ impl Fetcher<'_> {
         Ok(bytes.map(|bytes| Acquired { bytes, path, source: None, place: None }))
     }
 
-    fn lock(&self, manifest: &Manifest) -> Result<File, FetchError> {
-        self.cache.lock(manifest, self.interrupt).map_err(FetchError::Local)
+    fn lock(&mut self, manifest: &Manifest) -> Result<File, FetchError> {
+        let waits = |lock: &Path| {
+            let holders: Vec<String> = Sysfs::system().lock_holders_at(lock).iter().map(ToString::to_string).collect();
+            let holder = if holders.is_empty() { "another process".to_owned() } else { holders.join(", ") };
+            let lock = lock.display().to_string();
+            self.progress.event(FetchEvent::Waiting(&format!("{holder} (its lock: {})", lock.shown())));
+        };
+        self.cache.lock(manifest, waits, self.interrupt).map_err(FetchError::Local)
     }
 
     fn fetch_url(&mut self, wanted: Wanted<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {

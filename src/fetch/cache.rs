@@ -73,13 +73,18 @@ impl Cache {
     }
 
     /// Waits until no other process fetches this image. While the returned file is open, this process has the right to
-    /// fetch it.
+    /// fetch it. Calls `waits` with the lock's path once it has waited for a second.
     ///
     /// # Errors
     /// Fails if the lock's file can't be opened, and on Ctrl-C.
-    pub fn lock(&self, manifest: &Manifest, interrupt: Interrupt<'_>) -> Result<File, AnyFailure> {
+    pub fn lock(
+        &self,
+        manifest: &Manifest,
+        waits: impl FnOnce(&Path),
+        interrupt: Interrupt<'_>,
+    ) -> Result<File, AnyFailure> {
         let path = self.make_folder("locks")?.join(format!("{}.lock", manifest.sha256));
-        file::await_own(&path, interrupt).map_err(|source| match source.kind() {
+        file::await_own(&path, || waits(&path), interrupt).map_err(|source| match source.kind() {
             io::ErrorKind::Interrupted => Interrupted.into(),
             _ => inaccessible(&path, source),
         })

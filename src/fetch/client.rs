@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::{env, io, iter, thread};
 
 use asm2464::Kind;
+use asm2464::escape::Escape as _;
+use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, Url, redirect};
 use tokio::sync::oneshot;
@@ -37,14 +39,30 @@ pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
             // The platform's certificates may be missing, and nothing needs them here.
             builder = builder.tls_certs_only([]);
         }
-    } else if let Some(variable) = unusable_proxy(url.scheme(), |name| env::var(name).ok()) {
-        // The value may hold a password, so it is not shown. The variable may also be in lower case.
+    } else if let Some((variable, value)) = unusable_proxy(url.scheme(), |name| env::var(name).ok()) {
+        // The variable may also be in lower case.
         return Err(Failure::new(
             Kind::System.code("asmpatch::http::proxy"),
-            format!("the value of {variable} in the environment is not a proxy's address"),
+            format!("{variable}={} in the environment is not a proxy's address", without_user(&value).shown()),
         ));
     }
     builder.build().map_err(|error| unsent(url.as_str(), &root(&error)))
+}
+
+/// Names the proxy that a request to this address goes through, for messages; empty without one.
+pub(super) fn through(url: &Url) -> String {
+    let uri = url.as_str().parse::<hyper::Uri>().ok().filter(|_| !address::is_loopback(url));
+    let Some(proxy) = uri.and_then(|uri| Matcher::from_system().intercept(&uri)) else { return String::new() };
+    let shown = without_user(proxy.uri().to_string().trim_end_matches('/')).shown().to_string();
+    match proxy_variable(url.scheme(), |name| env::var(name).ok()) {
+        Some((variable, _)) => format!(" through the proxy {variable}={shown}"),
+        None => format!(" through the system's proxy {shown}"),
+    }
+}
+
+/// Returns a proxy's address without user and password. In one that doesn't parse, a password may contain anything.
+fn without_user(proxy: &str) -> String {
+    proxy.rsplit_once('@').map_or_else(|| proxy.to_owned(), |(_, host)| format!("***@{host}"))
 }
 
 /// The failure of a request that can't be sent.
@@ -85,18 +103,23 @@ impl Resolve for Resolver {
     }
 }
 
-/// Returns the environment variable that should hold a proxy's address and doesn't. reqwest ignores such a value, but
-/// without the proxy the server would see the user's address.
-fn unusable_proxy(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+/// Returns the environment variable that names the proxy for addresses of this scheme, and its value.
+fn proxy_variable(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
     let by_scheme = if scheme == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    let (name, value) = [by_scheme, "ALL_PROXY"].into_iter().find_map(|name| {
+    [by_scheme, "ALL_PROXY"].into_iter().find_map(|name| {
         let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()))?;
         (!value.is_empty()).then_some((name, value))
-    })?;
+    })
+}
+
+/// Returns the environment variable that should hold a proxy's address and doesn't, and its value. reqwest ignores such
+/// a value, but without the proxy the server would see the user's address.
+fn unusable_proxy(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
+    let (name, value) = proxy_variable(scheme, variable)?;
     let is_known = value
         .split_once("://")
         .is_none_or(|(scheme, _)| PROXY_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)));
-    (!is_known || Proxy::all(&value).is_err()).then_some(name)
+    (!is_known || Proxy::all(&value).is_err()).then_some((name, value))
 }
 
 #[cfg(test)]
@@ -104,9 +127,9 @@ mod tests {
     use super::*;
 
     fn unusable(scheme: &str, variables: &[(&str, &str)]) -> Option<&'static str> {
-        unusable_proxy(scheme, |name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        })
+        let value =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        unusable_proxy(scheme, value).map(|(name, _)| name)
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::runtime;
 use tokio::time::timeout;
 
 use super::address;
-use super::client::{AnyError, causes, client, root, unsent};
+use super::client::{AnyError, causes, client, root, through, unsent};
 use super::limits::Limits;
 use crate::failure::{AnyFailure, Failure};
 
@@ -38,6 +38,9 @@ pub enum FetchEvent<'a> {
     Retry(&'a str),
     /// The transfer has ended, successfully or not.
     End,
+    /// Another process fetches the image, and this one has waited for it for a second. Names the process if the system
+    /// does, and the lock's file.
+    Waiting(&'a str),
 }
 
 /// Receives the events of a fetch.
@@ -129,8 +132,8 @@ impl Transfer<'_> {
 
     async fn attempt(&mut self) -> Result<Vec<u8>, AttemptError> {
         let url = address::parse(self.url).map_err(|reason| not_found(unsent(self.url, &reason)))?;
-        let (url, mut response) = self.awaited(self.answer(url), 0).await??;
-        let (url, status) = (address::shown(url.as_str()), response.status().as_u16());
+        let (at, mut response) = self.awaited(self.answer(url), 0).await??;
+        let (url, status) = (address::shown(at.as_str()), response.status().as_u16());
         if status != 200 {
             let label = Kind::BadInput.code("asmpatch::http::status");
             return Err(not_found(Failure::new(label, format!("the server answers {status} for {url}"))));
@@ -145,7 +148,7 @@ impl Transfer<'_> {
                 return Err(not_found(Failure::new(label, format!("{url} has more than {limit} bytes"))));
             }
             let more = self.awaited(response.chunk(), received).await?;
-            let Some(more) = more.map_err(|error| self.failed(&error, received, total))? else { return Ok(bytes) };
+            let Some(more) = more.map_err(|error| self.failed(&error, &at, received, total))? else { return Ok(bytes) };
             if bytes.is_empty() && is_html(&more) {
                 let label = Kind::BadInput.code("asmpatch::http::html");
                 return Err(not_found(Failure::new(label, format!("{url} gives a web page, not a file"))));
@@ -160,7 +163,7 @@ impl Transfer<'_> {
         let limit = self.limits.redirects;
         for _ in 0..=limit {
             let client = client(&url, self.limits).map_err(unreachable)?;
-            let response = client.get(url.clone()).send().await.map_err(|error| self.failed(&error, 0, None))?;
+            let response = client.get(url.clone()).send().await.map_err(|error| self.failed(&error, &url, 0, None))?;
             match self.next_hop(&url, &response)? {
                 Some(next) => url = next,
                 None => return Ok((url, response)),
@@ -209,9 +212,9 @@ impl Transfer<'_> {
         }
     }
 
-    /// Makes the failure of a transfer from reqwest's error after `received` bytes.
-    fn failed(&self, error: &reqwest::Error, received: u64, expected: Option<u64>) -> AttemptError {
-        let (url, reason) = (address::shown(self.url), root(error));
+    /// Makes the failure of a transfer from reqwest's error after `received` bytes. `at` is the address after redirects.
+    fn failed(&self, error: &reqwest::Error, at: &Url, received: u64, expected: Option<u64>) -> AttemptError {
+        let (url, reason) = (address::shown(self.url) + &through(at), root(error));
         if error.is_timeout() {
             return self.silent(self.limits.connect, received);
         }
@@ -240,7 +243,8 @@ impl Transfer<'_> {
     }
 
     fn silent(&self, waited: Duration, received: u64) -> AttemptError {
-        let url = address::shown(self.url);
+        let proxy = address::parse(self.url).map(|url| through(&url)).unwrap_or_default();
+        let url = address::shown(self.url) + &proxy;
         let label = Kind::System.code("asmpatch::http::timeout");
         let message = format!("the server of {url} sent nothing for {waited:?}, after {received} bytes");
         AttemptError::Lost(Failure::new(label, message))

@@ -377,3 +377,24 @@ fn an_argument_with_a_line_end_forges_no_line_of_a_usage_error() {
         assert!(!text.lines().any(|line| line.starts_with("ok:")), "{text}");
     }
 }
+
+#[test]
+fn a_virtual_unit_that_another_process_holds_is_refused_with_its_name() {
+    let folder = workspace();
+    let socket = folder.path().join("s");
+    let listen = format!("unix:{}", socket.display());
+    let serve = ["virtual", "serve", "--listen", &listen, "--device", "virtual:unit"];
+    let mut server = command(folder.path(), &serve).stderr(Stdio::null()).spawn().unwrap();
+    while !socket.exists() && server.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let refused = asmpatch(folder.path(), &["doctor", "--device", "virtual:unit"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let text = printed(&refused);
+    assert_eq!(refused.status.code(), Some(4), "{text}");
+    assert!(text.contains("asmpatch::virtual_unit::busy"), "{text}");
+    if cfg!(target_os = "linux") {
+        assert!(text.contains(&format!("process {} (asmpatch)", server.id())), "{text}");
+    }
+}

@@ -200,14 +200,36 @@ fn an_over_long_address_is_not_printed_back() {
 }
 
 #[test]
-fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_shown() {
+fn a_proxy_that_does_not_answer_is_named_without_its_password() {
+    let folder = workspace(&[]);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (variable, scheme) in [("HTTPS_PROXY", "https"), ("HTTP_PROXY", "http"), ("ALL_PROXY", "http")] {
+        let run = |no_proxy: &str| {
+            let mut command = command(folder.path(), &DOWNLOAD);
+            for other in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"] {
+                command.env_remove(other);
+            }
+            command.env(variable, format!("http://me:secret@{nobody}")).env("NO_PROXY", no_proxy);
+            stderr(&command.args(["--from", &format!("{scheme}://mirror.invalid/fw.bin")]).output().unwrap())
+        };
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = words(&run(""));
+        assert!(said.contains(&format!("through the proxy {variable}=http://{nobody}")), "{said}");
+        assert!(said.contains("mirror.invalid/fw.bin") && !said.contains("secret"), "{said}");
+        assert!(!run("mirror.invalid").contains(&nobody.to_string()), "NO_PROXY names the host");
+    }
+}
+
+#[test]
+fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_password_is_not_shown() {
     let folder = workspace(&[]);
     let mut command = command(folder.path(), &DOWNLOAD);
     command.env("HTTP_PROXY", "ftp://me:secret@proxy:21").env("NO_PROXY", "");
     let output = command.args(["--from", "http://mirror.invalid/fw.bin"]).output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     assert!(stderr(&output).contains("asmpatch::http::proxy"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("HTTP_PROXY") && !stderr(&output).contains("secret"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("HTTP_PROXY=***@proxy:21"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("secret"), "{}", stderr(&output));
 }
 
 // Unix only: limits and signals.
@@ -220,6 +242,27 @@ mod unix {
     use super::*;
     use crate::program::download::{files, nothing_is_kept};
     use crate::program::process::PROGRAM;
+
+    #[test]
+    fn a_download_that_waits_for_another_ones_says_so_and_names_it() {
+        let zip = super::super::zip_of("fw/image.bin", &image());
+        let server = Server::start(move |_, stream| {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            send_file(stream, &zip);
+        });
+        let folder = workspace(&[server.url("/fw.zip")]);
+        let mut first = command(folder.path(), &DOWNLOAD).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while server.requests().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let second = download(folder.path(), &[]);
+        assert!(first.wait().unwrap().success() && second.status.success(), "{}", stderr(&second));
+        assert!(stderr(&second).contains("fetches the same image: waiting"), "{}", stderr(&second));
+        if cfg!(target_os = "linux") {
+            assert!(stderr(&second).contains(&format!("process {} (asmpatch)", first.id())), "{}", stderr(&second));
+        }
+        assert_eq!(server.requests().len(), 1);
+    }
 
     #[test]
     fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {

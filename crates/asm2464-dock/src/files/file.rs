@@ -6,12 +6,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 
 /// How often to check for Ctrl-C while waiting for a pipe or a held file.
 const TICK: Duration = Duration::from_millis(50);
+/// How long a wait for a held file may last before somebody is told.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Reads a file that the user named, of at most `max` bytes. Also reads a pipe or a device; Ctrl-C ends the wait.
 ///
@@ -106,16 +108,22 @@ pub fn hold_own(path: &Path) -> io::Result<File> {
     own(path, OpenOptions::new(), hold)
 }
 
-/// Opens and holds a file like [`hold_own`], and waits while somebody else holds it.
+/// Opens and holds a file like [`hold_own`], and waits while somebody else holds it. Calls `waits` once after a second.
 ///
 /// # Errors
 /// The system's error; [`io::ErrorKind::Interrupted`] on Ctrl-C.
-pub fn await_own(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
+pub fn await_own(path: &Path, waits: impl FnOnce(), interrupt: Interrupt<'_>) -> io::Result<File> {
+    let (began, mut waits) = (Instant::now(), Some(waits));
     loop {
         match hold_own(path) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if interrupt.is_requested() {
                     return Err(io::ErrorKind::Interrupted.into());
+                }
+                if began.elapsed() >= SILENCE
+                    && let Some(waits) = waits.take()
+                {
+                    waits();
                 }
                 thread::sleep(TICK);
             }

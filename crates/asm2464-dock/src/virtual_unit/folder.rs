@@ -15,6 +15,7 @@ use asm2464::flash::DUMP_LEN;
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{BlockStore, StoreFailed};
 use asm2464_chip::practice;
+use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -48,10 +49,12 @@ pub enum VirtualOpenError {
         source: io::Error,
     },
     /// Another process has the unit open.
-    #[error("the virtual unit in {} is in use by another process", dir.display())]
+    #[error("the virtual unit in {} is in use by {}", dir.display(), named(users))]
     Busy {
         /// The folder.
         dir: PathBuf,
+        /// The processes that have it open, if the system reports them.
+        users: Vec<Process>,
     },
     /// The flash's file has the wrong size.
     #[error("{} has {found} bytes, expected {FLASH_LEN}, or {DUMP_LEN} of a copy of a dock's flash", path.display())]
@@ -147,6 +150,13 @@ impl VirtualUnit {
     }
 }
 
+fn named(users: &[Process]) -> String {
+    if users.is_empty() {
+        return "another process".to_owned();
+    }
+    users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
     let path = dir.join(FLASH_FILE);
     if path.symlink_metadata().is_err() {
@@ -156,7 +166,8 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
     let mut file = match hold(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(VirtualOpenError::Busy { dir: dir.to_owned() });
+            let users = Sysfs::system().lock_holders_at(&path);
+            return Err(VirtualOpenError::Busy { dir: dir.to_owned(), users });
         }
         Err(source) => return Err(VirtualOpenError::File { what: "open", path, source }),
     };

@@ -83,8 +83,7 @@ mod usb;
 mod xdata;
 
 pub use boot::ProofBudget;
-pub use core::{CLOCK_MHZ, Work, cycles as instruction_cycles};
-pub use core::{Chip, RunEnd};
+pub use core::{CLOCK_MHZ, Chip, RunEnd, Work, cycles as instruction_cycles};
 pub use driver::{
     Answer, BOOT_BUDGETS, BOOT_RESETS, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered,
 };
@@ -94,8 +93,7 @@ pub use fabric::{
     HostMemory, LinkSpec, MemoryFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use flash::FlashDefects;
-pub use map::Register;
-pub use map::{Block, UnknownAccess, register_name, registers, unaliased};
+pub use map::{Block, Register, UnknownAccess, register_name, registers, unaliased};
 pub use pcie::EarlyLanes;
 pub use peripherals::Watch;
 pub use reset::{Board, PartRevision, image_in};

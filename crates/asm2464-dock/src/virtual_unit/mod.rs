@@ -44,8 +44,7 @@ pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use responder::{Reply, Responder};
-pub use scenario::Timing;
 pub use scenario::{
-    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError,
+    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
 };
 pub use unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};

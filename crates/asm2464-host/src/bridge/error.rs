@@ -1,9 +1,10 @@
-//! Errors between host and bridge.
+//! Errors between host and bridge: of the transport, and of one command: on the wire, in the unit, or in its answer.
 
 use std::time::Duration;
 
-use asm2464::scsi::Cdb;
+use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::bot::CswError;
+use asm2464::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 use asm2464::{Coded, Kind, Label};
 use derive_more::{Display, From};
 use thiserror::Error;
@@ -135,5 +136,140 @@ impl TransportError {
 impl Coded for TransportError {
     fn label(&self) -> Label {
         self.kind.label_and_text(&self.during).0
+    }
+}
+
+/// Reasons a command failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CommandError {
+    /// The wire failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// CHECK CONDITION: the unit refused or failed.
+    #[error(
+        "the unit refused {command} with {}",
+        sense.map_or_else(|| "no sense data".to_owned(), |sense| format!("sense {sense}"))
+    )]
+    CheckCondition {
+        /// The command, in words.
+        command: String,
+        /// The unit's sense data.
+        sense: Option<Sense>,
+        /// The error's label, by the command and its sense.
+        label: Label,
+    },
+    /// A status that is neither GOOD nor CHECK CONDITION.
+    #[error("the unit ended {command} with status {:#04x}", u8::from(*status))]
+    Status {
+        /// The command, in words.
+        command: String,
+        /// The unit's status.
+        status: ScsiStatus,
+    },
+    /// The unit moved less data than the command needs.
+    #[error("{command} moved {found} bytes, expected {expected}")]
+    Short {
+        /// The command, in words.
+        command: String,
+        /// Bytes requested.
+        expected: usize,
+        /// Bytes moved.
+        found: usize,
+    },
+    /// E4 succeeded but returned fewer bytes than requested.
+    #[error("E4 returned {found} of {expected} bytes, with good status")]
+    ShortXdata {
+        /// Bytes requested.
+        expected: usize,
+        /// Bytes moved.
+        found: usize,
+    },
+    /// The data's fields are invalid.
+    #[error("the unit's answer to {command} is invalid: {what}")]
+    Malformed {
+        /// The command, in words.
+        command: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The command can't move this number of bytes. Nothing was sent.
+    #[error("{command} moves {limit}, not {found}")]
+    Length {
+        /// The command, in words.
+        command: String,
+        /// The command's limit, in words.
+        limit: &'static str,
+        /// Bytes requested.
+        found: usize,
+    },
+    /// The initialisation's addresses are not known for this version. Nothing was written.
+    #[error("firmware {0} keeps the variables of a GPU runtime's initialisation in places that are not known")]
+    UnknownVariables(FirmwareVersion),
+}
+
+impl CommandError {
+    /// Builds the error of a command that did not end with GOOD.
+    pub(crate) fn of_status(cdb: &Cdb, status: ScsiStatus, sense: Option<Sense>) -> Self {
+        match status {
+            ScsiStatus::CheckCondition => {
+                Self::CheckCondition { command: cdb.name(), sense, label: refusal_label(cdb, sense) }
+            }
+            status => Self::Status { command: cdb.name(), status },
+        }
+    }
+
+    /// The sense data, if the unit sent any.
+    pub const fn sense(&self) -> Option<Sense> {
+        match self {
+            Self::CheckCondition { sense, .. } => *sense,
+            _ => None,
+        }
+    }
+}
+
+impl Coded for CommandError {
+    fn label(&self) -> Label {
+        match self {
+            Self::Transport(error) => error.label(),
+            Self::CheckCondition { label, .. } => *label,
+            Self::Status { .. } => Kind::Wire.code("asm2464::bridge::status"),
+            Self::Short { .. } => Kind::Short.code("asm2464::bridge::short_data"),
+            Self::ShortXdata { expected, found } => short_xdata_label(*expected, *found),
+            Self::Malformed { .. } => Kind::Wire.code("asm2464::bridge::malformed"),
+            Self::Length { .. } => Kind::Usage.code("asm2464::bridge::length"),
+            Self::UnknownVariables(_) => Kind::Refused.code("asm2464::bridge::unknown_variables"),
+        }
+    }
+}
+
+/// The label of an E4 that moved `found` of `expected` bytes. It depends on the firmware that behaves this way.
+const fn short_xdata_label(expected: usize, found: usize) -> Label {
+    match found {
+        // Stock firmware uses only CDB byte 1.
+        _ if expected > 255 && found == expected & 0xFF => Kind::Short.code("asm2464::bridge::xdata_one_byte"),
+        // One packet at high speed, one at SuperSpeed.
+        512 | 1024 => Kind::Short.code("asm2464::bridge::xdata_one_packet"),
+        _ => Kind::Short.code("asm2464::bridge::short_xdata"),
+    }
+}
+
+/// The label of a refusal: the meaning of this sense for this command.
+fn refusal_label(cdb: &Cdb, sense: Option<Sense>) -> Label {
+    let Some(sense) = sense else { return Kind::Rejected.code("asm2464::bridge::check_condition") };
+    let is_flash = matches!(cdb.opcode(), opcode::CONFIG_READ..=opcode::FLASH_WRITE);
+    match (sense.key, sense.asc, sense.ascq) {
+        (SenseKey::ILLEGAL_REQUEST, 0x20, _) => Kind::Rejected.code("asm2464::sense::unknown_command"),
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => {
+            Kind::Rejected.code("asm2464::sense::xdata_length")
+        }
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) => Kind::Rejected.code("asm2464::sense::parameters"),
+        (SenseKey::ILLEGAL_REQUEST, 0x21, _) => Kind::Rejected.code("asm2464::sense::past_end"),
+        (SenseKey::MEDIUM_ERROR, _, _) if is_flash => Kind::Rejected.code("asm2464::sense::flash"),
+        (SenseKey::MEDIUM_ERROR, _, _) => Kind::Rejected.code("asm2464::sense::medium"),
+        (SenseKey::NOT_READY, 0x3A, _) => Kind::Rejected.code("asm2464::sense::no_medium"),
+        (SenseKey::NOT_READY, _, _) => Kind::Rejected.code("asm2464::sense::starting"),
+        (SenseKey::UNIT_ATTENTION, _, _) => Kind::Rejected.code("asm2464::sense::reset"),
+        (SenseKey::HARDWARE_ERROR, _, _) => Kind::Rejected.code("asm2464::sense::hardware"),
+        _ => Kind::Rejected.code("asm2464::bridge::check_condition"),
     }
 }

@@ -7,9 +7,9 @@ use asm2464::digest::to_hex;
 use asm2464::scsi::{ScsiStatus, Sense};
 use tracing::{Level, debug, enabled};
 
-use super::open::job::OpenJob;
+use super::open::OpenJob;
 use super::pipes::Endpoint;
-use super::workload::{CommandEnd, Job, JobData};
+use super::transport::{CommandEnd, Job, JobData};
 
 /// Maximum number of data bytes to show.
 const SHOWN: usize = 16;

@@ -1,13 +1,46 @@
-//! A bridge on any transport: typed commands above, a transport below.
+//! A bridge on any transport: typed commands above, a transport below, real or virtual pipes under both.
 //!
-//! [`Bridge`] turns [`Command`](asm2464::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
-//! ([`bulk_only`]) or [`uas`], both over any [`Pipes`]. [`OpenBridge`] speaks the open firmware's control requests over
-//! any [`ControlPipes`]. [`crate::usb`] provides the pipes of real devices, the crate `asm2464-dock` those of
-//! virtual ones. Everything above the pipes is the same code.
+//! # The way of a command
+//! A [`Port`] opens its unit by the firmware that runs there: the vendor's as a [`Bridge`], the open one as an
+//! [`OpenBridge`].
+//!
+//! - [`Bridge`] turns a [`Command`](asm2464::scsi::Command) into a CDB and its [`DataPhase`], and the [`CommandEnd`] into a
+//!   result or a [`CommandError`]. A [`Transport`] carries the CDB: [`BulkOnly`], one command at a time, or [`Uas`], many in
+//!   flight, each a [`Job`] of a [`Workload`].
+//! - [`OpenBridge`] sends control requests ([`open::OpenCommand`]), and the bulk data that some of them arm.
+//!
+//! Both move bytes through [`Pipes`] and [`ControlPipes`], which submit transfers, complete them, and recover a unit.
+//! [`crate::usb`] provides those of real devices, the crate `asm2464-dock` those of virtual ones. [`Watched`] may stand in
+//! between and show every transfer to a [`Monitor`].
+//!
+//! ```
+//! use asm2464::scsi::XdataAddress;
+//! use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
+//! use asm2464_host::bridge::Port;
+//!
+//! let unit = VirtualUnit::in_memory(Scenario::default(), b"serial number", None)?;
+//! let mut bridge = VirtualPort::new("unit", unit).open()?;
+//! bridge.xdata_write(XdataAddress::main(0x5FF0), 0xA5)?;
+//! let mut byte = [0];
+//! bridge.xdata_read(XdataAddress::main(0x5FF0), &mut byte)?;
+//! assert_eq!(byte, [0xA5]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Why so
+//! Everything above the pipes is the same code for a dock and for a unit in software, so that a test without a dock executes
+//! what runs on one. The pipes are asynchronous, and nothing else is: one thread submits and reaps, because a unit answers
+//! in the order of its endpoints, and a flash is a sequence of steps.
+//!
+//! Errors say what the caller can do ([`TransportErrorKind`]): a unit that is gone is not recovered, a pipe that stalls is.
+//! A command whose answer is lost is never repeated on its own: a write may have happened.
+//!
+//! # What is not known
+//! How real units behave with streams under load beyond 31 tags, and which of the recovery's steps a hung unit needs: the
+//! order of [`OpenBridge::strobe_engines`] is that of owners.
 
 pub mod bulk_only;
 mod client;
-mod command_error;
 mod error;
 mod log;
 pub mod open;
@@ -16,25 +49,17 @@ mod port;
 pub mod survey;
 mod transport;
 pub mod uas;
-mod unit_info;
-mod watch;
-mod workload;
-mod xdata_steps;
 
 pub use asm2464::TransportKind;
 pub use bulk_only::BulkOnly;
-pub use client::{Bridge, Timeouts};
-pub use command_error::CommandError;
-pub use error::{Activity, TransportError, TransportErrorKind};
+pub use client::{Bridge, Timeouts, XdataStep};
+pub use error::{Activity, CommandError, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{
-    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len, deadline,
+    ControlPipes, Endpoint, Monitor, Opened, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
+    TransferEnd, TransferId, Watch, Watched, control_data_len, deadline,
 };
-pub use port::{Port, PortError};
+pub use port::{BusSpeed, Location, ParsePortPathError, Port, PortError, PortPath, UnitInfo};
 pub use survey::{Behind, Storage};
-pub use transport::{AnyTransport, Transport};
+pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 pub use uas::Uas;
-pub use unit_info::{BusSpeed, Location, ParsePortPathError, PortPath, UnitInfo};
-pub use watch::{Monitor, Opened, PipeAction, Submitted, Tap, Watch, Watched};
-pub use workload::{CommandEnd, DataPhase, Job, JobData, Workload};
-pub use xdata_steps::XdataStep;

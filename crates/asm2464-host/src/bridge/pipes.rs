@@ -1,9 +1,16 @@
-//! The pipes that a transport needs from a device: many transfers in flight on the bulk endpoints, and recovery. For
-//! the open firmware also control requests.
+//! The pipes that a transport needs from a device: many transfers in flight on the bulk endpoints, and recovery; for the
+//! open firmware also control requests. And what watches them, in the order in which the host sees it.
+//!
+//! [`Watched`] wraps the pipes of a real or a virtual unit. Each [`Monitor`] of its [`Watch`] sees every transfer when it
+//! is submitted and when it is back, and what is done to the endpoints in between.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
+
+use super::port::UnitInfo;
 
 /// Returns the end of a timeout that begins now. One that is longer than the clock can tell ends in a century.
 pub fn deadline(timeout: Duration) -> Instant {
@@ -196,4 +203,245 @@ pub fn control_data_len(buffer: &[u8]) -> Option<usize> {
     let setup = buffer.first_chunk::<SETUP_LEN>()?;
     let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
     (SETUP_LEN + len <= buffer.len()).then_some(len)
+}
+
+/// A unit that was just opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    /// Its identity.
+    pub unit: &'a UnitInfo,
+    /// Its raw descriptors: device, configuration, BOS. Empty if the system does not provide them.
+    pub descriptors: &'a [u8],
+    /// The alternate setting that it was opened on.
+    pub alternate: u8,
+    /// Number of bulk streams on each pipe that has them.
+    pub streams: u16,
+}
+
+/// A transfer that was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted<'a> {
+    /// A bulk transfer of up to `len` bytes.
+    Bulk {
+        /// Its endpoint.
+        endpoint: Endpoint,
+        /// How many bytes to send, or to receive at most.
+        len: usize,
+        /// The bytes to send.
+        data: &'a [u8],
+    },
+    /// A control request.
+    Control {
+        /// Its setup packet.
+        setup: [u8; SETUP_LEN],
+        /// The bytes to send.
+        data: &'a [u8],
+    },
+}
+
+/// What is done to a unit beside its transfers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PipeAction {
+    /// [`Pipes::clear_halt`].
+    ClearHalt(Endpoint),
+    /// [`Pipes::mass_storage_reset`].
+    MassStorageReset,
+    /// [`Pipes::reset_port`].
+    ResetPort,
+}
+
+/// Sees what goes over the wire of a unit after it was opened. Must not block.
+pub trait Tap: Send {
+    /// A transfer was submitted.
+    fn submitted(&mut self, transfer: TransferId, submitted: Submitted<'_>);
+
+    /// A transfer is back. `moved` bytes were moved; `data` are those that came from the unit.
+    fn returned(&mut self, transfer: TransferId, end: &TransferEnd, moved: usize, data: &[u8]);
+
+    /// The system did not accept the transfer that [`Tap::submitted`] has just reported.
+    fn refused(&mut self, transfer: TransferId, error: &PipeError);
+
+    /// Something else was done to the unit.
+    fn done(&mut self, action: PipeAction, outcome: &Result<(), PipeError>);
+}
+
+/// Watches one unit, each time it is opened.
+pub trait Monitor: fmt::Debug + Send + Sync {
+    /// The unit was opened.
+    fn opened(&self, opened: Opened<'_>) -> Box<dyn Tap>;
+}
+
+/// The monitors of a unit; none by default.
+#[derive(Debug, Clone, Default)]
+pub struct Watch(Vec<Arc<dyn Monitor>>);
+
+impl Watch {
+    /// Adds a monitor.
+    pub fn add(&mut self, monitor: impl Monitor + 'static) {
+        self.0.push(Arc::new(monitor));
+    }
+
+    /// Puts the monitors on the pipes of a unit that was just opened on this alternate setting. Asks for the unit's
+    /// descriptors only if there are monitors.
+    pub fn over<P: Pipes>(
+        &self,
+        pipes: P,
+        unit: &UnitInfo,
+        alternate: u8,
+        descriptors: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Watched<P> {
+        let mut taps = Vec::new();
+        if !self.0.is_empty() {
+            let descriptors = descriptors().unwrap_or_default();
+            let opened = Opened { unit, descriptors: &descriptors, alternate, streams: pipes.streams() };
+            taps.extend(self.0.iter().map(|monitor| monitor.opened(opened)));
+        }
+        Watched { pipes, taps, in_flight: Vec::new() }
+    }
+}
+
+/// Pipes whose transfers are watched.
+pub struct Watched<P> {
+    pipes: P,
+    taps: Vec<Box<dyn Tap>>,
+    /// The transfers in flight, by their number. Stays empty without taps.
+    in_flight: Vec<Option<Flight>>,
+}
+
+/// Direction of a transfer's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flight {
+    /// To the unit.
+    Out,
+    /// From the unit, into the buffer from here on.
+    In(usize),
+}
+
+impl<P: fmt::Debug> fmt::Debug for Watched<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("pipes", &self.pipes).field("taps", &self.taps.len()).finish()
+    }
+}
+
+/// Whether an endpoint's or a request's data go to the host: bit 7 of its address or of bmRequestType (USB 3.2, 9.3).
+const fn is_to_host(address_or_type: u8) -> bool {
+    address_or_type & 0x80 != 0
+}
+
+impl<P: Pipes> Watched<P> {
+    /// Shows a transfer to the taps before it is submitted. `begins` is where the data begin in its buffer.
+    fn submitted(&mut self, transfer: TransferId, begins: usize, what: impl Fn(&[u8]) -> Option<Submitted<'_>>) {
+        if self.taps.is_empty() {
+            return;
+        }
+        let Some(submitted) = what(self.pipes.buffer(transfer)) else { return };
+        self.taps.iter_mut().for_each(|tap| tap.submitted(transfer, submitted));
+        self.in_flight.resize(self.in_flight.len().max(transfer.0 + 1), None);
+        self.in_flight[transfer.0] = Some(match submitted {
+            Submitted::Bulk { endpoint, .. } if is_to_host(endpoint.address()) => Flight::In(begins),
+            Submitted::Control { setup, .. } if is_to_host(setup[0]) => Flight::In(begins),
+            Submitted::Bulk { .. } | Submitted::Control { .. } => Flight::Out,
+        });
+    }
+
+    /// Reports to the taps if the transfer was not accepted, and passes the result on.
+    fn accepted(&mut self, transfer: TransferId, outcome: Result<(), PipeError>) -> Result<(), PipeError> {
+        if let Err(error) = &outcome
+            && self.in_flight.get_mut(transfer.0).and_then(Option::take).is_some()
+        {
+            self.taps.iter_mut().for_each(|tap| tap.refused(transfer, error));
+        }
+        outcome
+    }
+
+    fn returned(&mut self, transfer: TransferId, end: &TransferEnd, moved: usize) {
+        let Some(flight) = self.in_flight.get_mut(transfer.0).and_then(Option::take) else { return };
+        let data = match flight {
+            Flight::In(at) => self.pipes.buffer(transfer).get(at..at + moved).unwrap_or_default(),
+            Flight::Out => &[],
+        };
+        self.taps.iter_mut().for_each(|tap| tap.returned(transfer, end, moved, data));
+    }
+
+    fn done(&mut self, action: PipeAction, outcome: Result<(), PipeError>) -> Result<(), PipeError> {
+        self.taps.iter_mut().for_each(|tap| tap.done(action, &outcome));
+        outcome
+    }
+}
+
+impl<P: Pipes> Pipes for Watched<P> {
+    fn streams(&self) -> u16 {
+        self.pipes.streams()
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        self.pipes.add_transfer(capacity)
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        self.pipes.reserve(transfer, capacity)
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        self.pipes.buffer(transfer)
+    }
+
+    fn put(&mut self, transfer: TransferId, bytes: &[u8]) -> Result<(), PipeError> {
+        self.pipes.put(transfer, bytes)
+    }
+
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
+        self.submitted(transfer, 0, |buffer| {
+            let data = if is_to_host(endpoint.address()) { &[] } else { buffer.get(..len)? };
+            Some(Submitted::Bulk { endpoint, len, data })
+        });
+        let outcome = self.pipes.submit(transfer, endpoint, stream, len);
+        self.accepted(transfer, outcome)
+    }
+
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        let reaped = self.pipes.reap(timeout)?;
+        if let Some(Reaped { transfer, moved, end }) = &reaped {
+            self.returned(*transfer, end, *moved);
+        }
+        Ok(reaped)
+    }
+
+    fn reap_known(&mut self) -> Option<Reaped> {
+        let reaped = self.pipes.reap_known()?;
+        self.returned(reaped.transfer, &reaped.end, reaped.moved);
+        Some(reaped)
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        self.pipes.cancel(transfer);
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        let outcome = self.pipes.clear_halt(endpoint);
+        self.done(PipeAction::ClearHalt(endpoint), outcome)
+    }
+
+    fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
+        let outcome = self.pipes.mass_storage_reset(timeout);
+        self.done(PipeAction::MassStorageReset, outcome)
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        let outcome = self.pipes.reset_port();
+        self.done(PipeAction::ResetPort, outcome)
+    }
+}
+
+impl<P: ControlPipes> ControlPipes for Watched<P> {
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
+        self.submitted(transfer, SETUP_LEN, |buffer| {
+            let len = control_data_len(buffer)?;
+            let setup = *buffer.first_chunk()?;
+            let data = if is_to_host(setup[0]) { &[] } else { &buffer[SETUP_LEN..SETUP_LEN + len] };
+            Some(Submitted::Control { setup, data })
+        });
+        let outcome = self.pipes.submit_control(transfer);
+        self.accepted(transfer, outcome)
+    }
 }

@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::runtime::{SetUp, Variables};
 use asm2464::scsi::{
     Capacity, Command, LONG_READ, LONG_READ_LEN, ScsiStatus, Sense, SenseKey, XdataAddress, has_long_read,
 };
+use serde::{Deserialize, Serialize};
 
 use super::client::Bridge;
-use super::command_error::CommandError;
-use super::error::TransportError;
-use super::transport::Transport;
-use super::workload::DataPhase;
+use super::error::{CommandError, TransportError};
+use super::transport::{DataPhase, Transport};
 
 const BY_A_RUNTIME: &str = "a GPU runtime has initialised the bridge";
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
@@ -277,8 +274,8 @@ mod tests {
     use asm2464::TransportKind;
 
     use super::super::error::TransportErrorKind;
-    use super::super::workload::{CommandEnd, JobData, Workload};
     use super::*;
+    use crate::bridge::transport::{CommandEnd, JobData, Workload};
 
     /// A unit without an SSD: its XDATA, and the commands that it got.
     struct Fake {

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::access::{ConfigTlps as _, Pcie};
-use super::bar::{Bar, BarKind};
 use super::engine::PcieError;
 use super::function::{
-    COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, MEMORY_WINDOW, PREFETCHABLE_WINDOW, Window,
+    Bar, BarKind, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, MEMORY_WINDOW, PREFETCHABLE_WINDOW, Window,
 };
-use super::note::{Change, Note};
-use super::survey::Survey;
+use super::survey::{Change, Note, Survey};
 
 /// Addresses below 4 GiB that may be assigned. The bridge's SRAM and queues lie below them. Source: the GPU runtime.
 const MEMORY: Range<u128> = 0x1000_0000..0x1_0000_0000;

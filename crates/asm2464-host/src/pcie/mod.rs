@@ -9,24 +9,18 @@
 //! a device's answers has a bound.
 
 mod access;
-mod bar;
 mod capability;
 mod engine;
 mod function;
 mod layout;
 mod names;
-mod note;
 mod sram_reads;
 mod survey;
-mod vendor;
 
 pub use access::{Link, NoTime, Patience, Pcie};
-pub use bar::{Bar, BarKind};
 pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, ExpressCapability, LinkRate};
-pub use engine::{EngineError, PcieError, TlpEngine};
-pub use function::{Buses, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, Window};
+pub use engine::{EngineError, PcieError, TlpEngine, VendorTlp};
+pub use function::{Bar, BarKind, Buses, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, Window};
 pub use names::{Names, class_name, vendor_name};
-pub use note::{Change, Note};
 pub use sram_reads::{Entry, SramReadError};
-pub use survey::{Scope, Survey};
-pub use vendor::VendorTlp;
+pub use survey::{Change, Note, Scope, Survey};

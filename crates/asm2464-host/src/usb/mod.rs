@@ -1,39 +1,54 @@
 //! Real devices through libusb: discovery, checks, opening and transfers.
 //!
-//! [`discover`] lists possible ASM2464PD units without opening anything. [`Device`] is an opened one: its kernel driver
-//! is detached and its interface claimed, and dropping it undoes both. [`UnitLock`] is the file that lets only one
-//! program at a time work on a unit. [`sysfs`] reads from Linux what belongs to a unit: its kernel driver, its disks
-//! and their mounts.
+//! # The way to a unit
+//! [`discover`] lists possible ASM2464PD units without opening anything, by [`KnownUnits`], the table of known USB IDs. What
+//! it found ([`Found`]) has its descriptors, whose [`Layout`] is checked before anything relies on it. [`UsbPort`] opens
+//! a unit and finds it again after it has restarted; [`control`] opens one with open firmware directly. On the way
+//!
+//! 1. the [`UnitLock`] keeps other programs off the unit, also while it restarts;
+//! 2. a [`FreeDisk`] holds the disk behind it, or [`refuse_mounted`] says what uses it;
+//! 3. [`Device`] detaches the kernel's driver and claims the interface, and dropping it undoes both;
+//! 4. the transfers, the only `unsafe` code, carry the unit's [`Pipes`](crate::bridge::Pipes).
+//!
+//! [`sysfs`] reads from Linux what belongs to a unit: its kernel driver, its disks and their mounts.
+//!
+//! # Why so
+//! libusb and not the kernel's drivers, because a flash needs the unit's recovery in its hands, and UAS needs streams.
+//! rusb does not wrap libusb's asynchronous calls, so this module does.
+//!
+//! A process can end without unwinding, at a second Ctrl-C. A handle that is left behind keeps its interface from the
+//! kernel's driver, and a port that was switched off stays off. Every request therefore passes a gate, which
+//! [`release_all`] closes before it gives everything back.
+//!
+//! # What is not known
+//! Whether a hub switches a port's power although it says so: the unit's leaving is what counts. On systems other than Linux
+//! nothing is known of disks and drivers, and the system's own claim is all that protects a unit.
 
-mod awake;
 mod descriptors;
 mod device;
 mod discovery;
-mod disk_guard;
 mod error;
 mod forced_exit;
-mod gate;
 mod lock;
 mod port;
-mod port_power;
+mod power;
 pub mod sysfs;
 mod transfers;
 
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{DOCKS, Found, HotplugWatch, KnownUnits, discover};
-pub use disk_guard::{DiskError, refuse_mounted};
 pub use error::{LibusbError, UsbError};
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
-pub use lock::UnitLock;
+pub use lock::{DiskError, UnitLock, refuse_mounted};
 pub use port::UsbPort;
 pub use sysfs::FreeDisk;
 
+use sysfs::Sysfs;
 use tracing::info;
+use transfers::Transfers;
 
 use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas, Watched};
-use sysfs::Sysfs;
-use transfers::Transfers;
 
 /// Opens a device and puts an engine on it: UAS if the device offers it and the system provides the streams; Bulk-Only
 /// otherwise.

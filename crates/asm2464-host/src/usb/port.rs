@@ -10,13 +10,11 @@ use tracing::info;
 
 use super::device::open_bulk_only;
 use super::discovery::{Found, HotplugWatch, find_at, find_in};
-use super::disk_guard::{DiskError, refuse_mounted};
 use super::error::{LibusbError, UsbError};
-use super::gate::GATE;
-use super::lock::UnitLock;
-use super::port_power;
+use super::forced_exit::GATE;
+use super::lock::{DiskError, UnitLock, refuse_mounted};
 use super::sysfs::Sysfs;
-use super::{KnownUnits, Layout};
+use super::{KnownUnits, Layout, power};
 use crate::bridge::{
     AnyTransport, Bridge, Location, OpenBridge, Port, PortError, PortPath, Timeouts, Transport as _, UnitInfo, Watch,
 };
@@ -189,9 +187,9 @@ impl Port for UsbPort {
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
-        let connector = port_power::connector(&self.port)?;
-        let cycled = port_power::cycle(&connector, port_power::OFF_FOR, &port_power::SWITCHED_OFF, &GATE);
-        Ok(cycled.map_err(|source| match port_power::SWITCHED_OFF.left().into_iter().next() {
+        let connector = power::connector(&self.port)?;
+        let cycled = power::cycle(&connector, power::OFF_FOR, &power::SWITCHED_OFF, &GATE);
+        Ok(cycled.map_err(|source| match power::SWITCHED_OFF.left().into_iter().next() {
             Some(port) => UsbError::PortLeftOff { port, source: LibusbError(source) },
             None => UsbError::of("switch the power of", &self.port, source),
         })?)

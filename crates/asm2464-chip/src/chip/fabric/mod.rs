@@ -7,8 +7,7 @@ mod device;
 mod drive;
 mod tree;
 
-pub use device::MemoryFunction;
-pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, EngineKind, LinkSpec};
+pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, EngineKind, LinkSpec, MemoryFunction};
 pub use drive::{BlockStore, DriveSpec, StoreFailed};
 pub use tree::TreeError;
 

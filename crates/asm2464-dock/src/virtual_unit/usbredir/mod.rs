@@ -10,9 +10,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use packets::Outbox;
-pub use packets::{Bulk, PacketError, Parser, Request, Setup};
-pub use packets::{Capabilities, ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
-pub use server::{Address, ListenError, Listener, ParseAddressError};
-pub use server::{ConnectionError, ServeError, ServerEvent, serve};
+pub use packets::{
+    Bulk, Capabilities, ENDPOINT_SLOTS, MAX_DATA, Outbox, PacketError, Parser, RedirStatus, Request, Setup, slot,
+};
+pub use server::{Address, ConnectionError, ListenError, Listener, ParseAddressError, ServeError, ServerEvent, serve};
 pub use session::{GuestEvent, Session};

@@ -7,8 +7,7 @@ use asm2464::tlp::{CompletionStatus, Tlp, ltssm_name};
 use thiserror::Error;
 
 use super::super::pipes::PipeError;
-use super::command::SupplyMeasurement;
-use super::job::OpenRequest;
+use super::command::{OpenRequest, SupplyMeasurement};
 
 /// Reasons a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

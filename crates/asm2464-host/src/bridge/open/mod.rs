@@ -5,15 +5,11 @@
 
 mod command;
 mod error;
-pub(super) mod job;
-mod link;
-mod memory;
+mod pcie;
 mod queue;
 mod recovery;
 #[cfg(test)]
 mod tests;
-mod work;
-mod workload;
 
 use std::sync::LazyLock;
 use std::thread;
@@ -23,19 +19,19 @@ use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
 use asm2464::tlp::{Completion, Tlp};
+use queue::{BulkWork, Requests, Tlps};
 use tracing::info;
 
 use self::queue::{SramDma, TransferQueue};
-use self::work::{BulkWork, Requests, Tlps};
 use super::pipes::{self, ControlPipes};
-use super::unit_info::BusSpeed;
-use super::workload::DataPhase;
+use super::port::BusSpeed;
+use super::transport::DataPhase;
 
-pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, Supply, SupplyMeasurement, TLP_LEN};
+pub use command::{
+    OpenCommand, OpenJob, OpenRequest, OpenWorkload, SUPPLY_LEN, SramTransfer, Supply, SupplyMeasurement, TLP_LEN,
+};
 pub use error::ControlError;
-pub use job::{OpenJob, OpenRequest};
 pub use queue::MAX_DEPTH;
-pub use workload::OpenWorkload;
 
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use asm2464::sram::DMA_STATE;
 use tracing::info;
 
 use super::super::pipes::Endpoint;
-use super::job::OpenRequest;
+use super::command::OpenRequest;
 use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.

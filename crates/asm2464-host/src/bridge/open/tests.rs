@@ -9,7 +9,7 @@ use asm2464::Coded as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::tlp::CompletionStatus;
 
-use super::work::BULK_LEN;
+use super::queue::BULK_LEN;
 use super::*;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
 

@@ -1,22 +1,25 @@
-//! Linux's information about a unit without opening it: strings, kernel driver, disks, mounts.
+//! Linux's information about a unit without opening it: strings, kernel driver, disks, mounts, and the processes that have a
+//! USB device open or hold a file's lock.
 //!
-//! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block, `proc_pid_mountinfo(5)`.
+//! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block; proc_pid_mountinfo(5), proc_pid_fd(5),
+//! proc_pid_comm(5), proc_locks(5).
 
-mod mountinfo;
-mod process;
 mod surroundings;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tests;
 mod tunnelled;
-mod tunnelled_dock;
 
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-pub use self::process::Process;
-pub use self::tunnelled::{TunnelledDevice, Tunnels, Waits};
-pub use self::tunnelled_dock::{TunnelledDock, TunnelledGpu};
+use asm2464::escape::Escape as _;
+
 use crate::bridge::PortPath;
+
+pub use tunnelled::{TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels, Waits};
 
 /// The kernel's file systems, at any mount points.
 #[derive(Debug, Clone)]
@@ -140,7 +143,7 @@ impl Sysfs {
         for disk in self.disks(port) {
             self.stack(&disk, DEPTH_OF_HOLDERS, &mut devices);
         }
-        let mounts = mountinfo::parse(&read(&self.proc.join("self/mountinfo")));
+        let mounts = mounts_in(&read(&self.proc.join("self/mountinfo")));
         let swaps = read(&self.proc.join("swaps"));
         let mut uses = Vec::new();
         for device in devices {
@@ -280,6 +283,129 @@ pub(super) fn read(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()).unwrap_or_default()
 }
 
-#[cfg(target_os = "linux")]
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    /// `major:minor`.
+    pub device_number: String,
+    /// The mount point, unescaped.
+    pub place: String,
+    /// The mounted device, unescaped: `/dev/sda1`.
+    pub source: String,
+}
+
+/// Parses every line that has the format's fields; skips other lines.
+fn mounts_in(text: &str) -> Vec<Mount> {
+    text.lines().filter_map(line).collect()
+}
+
+fn line(line: &str) -> Option<Mount> {
+    let mut fields = line.split(' ');
+    let device_number = fields.nth(2)?.to_owned();
+    let place = unescaped(fields.nth(1)?);
+    // Optional fields end with a dash; file system type and source follow.
+    let source = unescaped(fields.skip_while(|field| *field != "-").nth(2)?);
+    Some(Mount { device_number, place, source })
+}
+
+/// Undoes the escaping of space, tab, newline and backslash as three octal digits.
+fn unescaped(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        match tail {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if byte == b'\\' => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A process that has a device open or holds its lock.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[display("process {pid} ({})", command.shown())]
+pub struct Process {
+    /// The process ID.
+    pub pid: u32,
+    /// The command's name, which the process itself may have set.
+    pub command: String,
+}
+
+impl Sysfs {
+    /// The processes, except this one, that have a USB device open. Only root sees other users' processes.
+    pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
+        let node = self.dev.join(format!("bus/usb/{bus:03}/{address:03}"));
+        let holder = |name: &String| {
+            let pid = name.parse().ok().filter(|pid| *pid != std::process::id())?;
+            let folder = self.proc.join(name);
+            let descriptors = folder.join("fd");
+            let is_node = |name: &String| fs::read_link(descriptors.join(name)).is_ok_and(|target| target == node);
+            let has_open = names(&descriptors).iter().any(is_node);
+            has_open.then(|| Process { pid, command: read(&folder.join("comm")) })
+        };
+        let mut found: Vec<Process> = names(&self.proc).iter().filter_map(holder).collect();
+        found.sort();
+        found
+    }
+
+    /// The processes that hold a lock of flock(2) on a file. Only Linux reports them.
+    pub(super) fn lock_holders(&self, file: &File) -> Vec<Process> {
+        let inode = file.metadata().ok().and_then(|metadata| inode(&metadata));
+        inode.map(|inode| self.holders_of(inode)).unwrap_or_default()
+    }
+
+    /// The processes that hold a lock of flock(2) on the file with this inode.
+    pub(super) fn holders_of(&self, inode: u64) -> Vec<Process> {
+        let holder = |line: &str| {
+            // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
+            let [_, "FLOCK", _, _, pid, place, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
+            let pid = pid.parse().ok().filter(|_| is_it)?;
+            Some(Process { pid, command: read(&self.proc.join(pid.to_string()).join("comm")) })
+        };
+        read(&self.proc.join("locks")).lines().filter_map(holder).collect()
+    }
+}
+
+#[cfg(unix)]
+pub(super) fn inode(metadata: &Metadata) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some(metadata.ino())
+}
+
+#[cfg(not(unix))]
+pub(super) fn inode(_: &Metadata) -> Option<u64> {
+    None
+}
+
 #[cfg(test)]
-mod tests;
+mod mounts {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_past_any_number_of_optional_ones() {
+        let text = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue\n\
+                bad line\n\
+                37 35 8:1 / /a\\134b rw - ext4 /dev/sda1 rw";
+        let mounts = mounts_in(text);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!((mounts[0].place.as_str(), mounts[0].source.as_str()), ("/mnt2", "/dev/root"));
+        assert_eq!(mounts[1].place, "/a\\b");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_never_panics(text: String) {
+            let _ = mounts_in(&text);
+        }
+    }
+}

@@ -9,10 +9,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::process::{Process, inode};
-use super::{Sysfs, bounded, names};
+use super::{Process, Sysfs, bounded, inode, names};
 use crate::bridge::PortPath;
-use crate::usb::awake;
+use crate::usb::power;
 
 /// Number of folders between a root hub and the host controller's own, at most.
 const CONTROLLER_DEPTH: usize = 4;
@@ -21,8 +20,8 @@ impl Sysfs {
     /// Names of the unit and of the hubs above it that the kernel may suspend, from the unit up. `None` if the system
     /// doesn't report it for the unit.
     pub fn may_sleep(&self, port: &PortPath) -> Option<Vec<String>> {
-        let control = |name: &String| line(&self.device(name).join(awake::CONTROL));
-        let chain: Vec<String> = awake::names(port).collect();
+        let control = |name: &String| line(&self.device(name).join(power::CONTROL));
+        let chain: Vec<String> = power::names(port).collect();
         control(chain.first()?)?;
         Some(chain.into_iter().filter(|name| control(name).as_deref() == Some("auto")).collect())
     }

@@ -1,13 +1,15 @@
-//! USB4 and Thunderbolt devices. A dock with stock firmware on such a port tunnels PCIe and shows no USB device.
+//! USB4 and Thunderbolt: a dock with stock firmware on such a port tunnels PCIe and shows no USB device. The host sees it
+//! as a device of the bus ([`TunnelledDevice`]) and as a PCIe switch ([`TunnelledDock`]).
 //!
-//! Source: the kernel's `Documentation/ABI/testing/sysfs-bus-thunderbolt`.
+//! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-thunderbolt` and `sysfs-bus-pci`; the switch's IDs from
+//! owners' `lspci` (jacobrosenthal/tinygrad, extra/usbgpu; ltanedo/egpu-eject).
 
-use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use asm2464::escape::Escape as _;
 
-use super::{Sysfs, TunnelledDock, bounded, names};
+use super::{Sysfs, bounded, names, read};
 
 /// Number of devices that are listed: more than any chain of one host has.
 const MAX_DEVICES: usize = 64;
@@ -131,6 +133,113 @@ fn text(file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
+/// The chip's vendor on PCIe.
+const ASMEDIA: u16 = 0x1B21;
+/// The chip's device IDs as a PCIe switch.
+const SWITCHES: [u16; 2] = [0x2461, 0x2463];
+/// The base class of display controllers (PCI Code and ID Assignment, 1.4).
+const DISPLAY: u32 = 0x03;
+
+/// A dock that the host sees as a PCIe switch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "TunnelledDockJson"))]
+pub struct TunnelledDock {
+    /// The switch's PCI address, as in `0000:04:00.0`.
+    pub address: String,
+    /// The switch's vendor and device ID, as in `1B21:2463`.
+    pub pci_id: String,
+    /// The display controllers behind it.
+    pub gpus: Vec<TunnelledGpu>,
+}
+
+/// A display controller behind a dock's PCIe switch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "TunnelledGpuJson"))]
+pub struct TunnelledGpu {
+    /// Its PCI address.
+    pub address: String,
+    /// Its vendor and device ID.
+    pub pci_id: String,
+    /// The kernel driver that has it.
+    pub driver: Option<String>,
+}
+
+impl fmt::Display for TunnelledDock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (a dock's PCIe switch {}", self.address, self.pci_id)?;
+        for TunnelledGpu { pci_id, driver, .. } in &self.gpus {
+            match driver {
+                Some(driver) => write!(f, ", GPU {pci_id} with the driver {driver}")?,
+                None => write!(f, ", GPU {pci_id} without a driver")?,
+            }
+        }
+        f.write_str(if self.gpus.is_empty() { ", no GPU behind it)" } else { ")" })
+    }
+}
+
+impl Sysfs {
+    /// The docks that are PCIe switches here, each once, with the display controllers behind them.
+    pub fn tunnelled_docks(&self) -> Vec<TunnelledDock> {
+        let folder = self.sys.join("bus/pci/devices");
+        let all: Vec<Function> =
+            names(&folder).into_iter().filter_map(|address| Function::read(&folder, address)).collect();
+        let switches: Vec<&Function> = all.iter().filter(|function| function.is_switch()).collect();
+        // A switch's downstream ports have the same ID, and are behind its upstream port.
+        let is_outermost = |switch: &&&Function| !switches.iter().any(|other| switch.is_behind(other));
+        let dock = |switch: &&Function| TunnelledDock {
+            address: switch.address.clone(),
+            pci_id: switch.pci_id(),
+            gpus: all.iter().filter(|other| other.is_gpu() && other.is_behind(switch)).map(Function::gpu).collect(),
+        };
+        switches.iter().filter(is_outermost).map(dock).collect()
+    }
+}
+
+/// A function of a PCI device.
+struct Function {
+    address: String,
+    /// Its folder, below those of the bridges before it.
+    place: PathBuf,
+    vendor: u16,
+    device: u16,
+    class: u32,
+}
+
+impl Function {
+    /// Reads a function; `None` if it has just left.
+    fn read(folder: &Path, address: String) -> Option<Self> {
+        let place = fs::canonicalize(folder.join(&address)).ok()?;
+        let number = |file: &str| u32::from_str_radix(read(&place.join(file)).strip_prefix("0x")?, 16).ok();
+        let id = |file: &str| u16::try_from(number(file)?).ok();
+        let (vendor, device, class) = (id("vendor")?, id("device")?, number("class")?);
+        Some(Self { address, place, vendor, device, class })
+    }
+
+    fn is_switch(&self) -> bool {
+        self.vendor == ASMEDIA && SWITCHES.contains(&self.device)
+    }
+
+    const fn is_gpu(&self) -> bool {
+        self.class >> 16 == DISPLAY
+    }
+
+    fn is_behind(&self, other: &Self) -> bool {
+        self.place != other.place && self.place.starts_with(&other.place)
+    }
+
+    fn pci_id(&self) -> String {
+        format!("{:04X}:{:04X}", self.vendor, self.device)
+    }
+
+    fn gpu(&self) -> TunnelledGpu {
+        let driver = fs::read_link(self.place.join("driver")).ok();
+        let driver = driver.and_then(|driver| Some(driver.file_name()?.to_string_lossy().into_owned()));
+        TunnelledGpu { address: self.address.clone(), pci_id: self.pci_id(), driver }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -164,5 +273,76 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnelled().is_empty());
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tunnelled_dock_tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A tree with these functions: each with the path of bridges down to it, vendor, device, class and driver.
+    fn tree(functions: &[(&str, &str, &str, &str, Option<&str>)]) -> (tempfile::TempDir, Sysfs) {
+        let root = tempfile::tempdir().unwrap();
+        let bus = root.path().join("bus/pci/devices");
+        fs::create_dir_all(&bus).unwrap();
+        for (path, vendor, device, class, driver) in functions {
+            let place = root.path().join("devices/pci0000:00").join(path);
+            fs::create_dir_all(&place).unwrap();
+            for (file, text) in [("vendor", vendor), ("device", device), ("class", class)] {
+                fs::write(place.join(file), format!("{text}\n")).unwrap();
+            }
+            if let Some(driver) = driver {
+                symlink(format!("/sys/bus/pci/drivers/{driver}"), place.join("driver")).unwrap();
+            }
+            symlink(&place, bus.join(place.file_name().unwrap())).unwrap();
+        }
+        let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
+        (root, sysfs)
+    }
+
+    const ROOT: (&str, &str, &str, &str, Option<&str>) =
+        ("0000:00:07.0", "0x8086", "0x466e", "0x060400", Some("pcieport"));
+    const UP: &str = "0000:00:07.0/0000:03:00.0";
+    const DOWN: &str = "0000:00:07.0/0000:03:00.0/0000:04:00.0";
+
+    fn shown(sysfs: &Sysfs) -> Vec<String> {
+        sysfs.tunnelled_docks().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_dock_on_usb4_is_named_once_with_its_gpu_and_the_driver() {
+        let gpu = format!("{DOWN}/0000:05:00.0");
+        let audio = format!("{DOWN}/0000:05:00.1");
+        let switch = |path| (path, "0x1b21", "0x2463", "0x060400", Some("pcieport"));
+        let on_board = ("0000:00:02.0", "0x8086", "0x9a49", "0x030000", Some("i915"));
+        let with = |driver| {
+            let gpu = (gpu.as_str(), "0x1002", "0x744c", "0x030000", driver);
+            let audio = (audio.as_str(), "0x1002", "0xab30", "0x040300", Some("snd_hda_intel"));
+            let (_root, sysfs) = tree(&[ROOT, on_board, switch(UP), switch(DOWN), gpu, audio]);
+            shown(&sysfs)
+        };
+        assert_eq!(
+            with(Some("amdgpu")),
+            ["0000:03:00.0 (a dock's PCIe switch 1B21:2463, GPU 1002:744C with the driver amdgpu)"]
+        );
+        assert_eq!(with(None), ["0000:03:00.0 (a dock's PCIe switch 1B21:2463, GPU 1002:744C without a driver)"]);
+    }
+
+    #[test]
+    fn a_dock_whose_gpu_has_no_power_is_named_without_one() {
+        let (_root, sysfs) = tree(&[ROOT, (UP, "0x1b21", "0x2461", "0x060400", None)]);
+        assert_eq!(shown(&sysfs), ["0000:03:00.0 (a dock's PCIe switch 1B21:2461, no GPU behind it)"]);
+    }
+
+    #[test]
+    fn other_switches_and_a_system_without_pci_have_no_dock() {
+        let other_chip = (UP, "0x1b21", "0x1182", "0x060400", None);
+        let other_maker = ("0000:00:08.0", "0x174c", "0x2463", "0x060400", None);
+        let (_root, sysfs) = tree(&[ROOT, other_chip, other_maker, (DOWN, "not", "a", "number", None)]);
+        assert!(shown(&sysfs).is_empty());
+        assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnelled_docks().is_empty());
     }
 }

@@ -3,21 +3,24 @@
 //! With streams (SuperSpeed) a tag's data and status move on the stream of the same number, and their transfers are
 //! submitted together with the command. Without (high speed) one status transfer serves every tag, and READ READY or
 //! WRITE READY says whose data moves next. Source: UAS-3 (T10/2095-D), clauses 4 to 6.
-
-mod queue;
-mod recovery;
+//!
+//! Each command in flight is in a tag's slot. Keeping the slots full is the hot path: nothing there allocates or copies
+//! data.
+//!
+//! After an error the host's transfers are cancelled and the port is reset. Task management does not help: 240417 answers
+//! ABORT TASK and LOGICAL UNIT RESET with "complete" and changes nothing. The command stays in its slot, its tag stays
+//! taken, and its status may still arrive. Source: executed on the chip model.
 
 use std::time::{Duration, Instant};
 
 use asm2464::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use asm2464::scsi::{Command, ScsiStatus, Sense};
-use tracing::debug;
+use tracing::{debug, info};
 
-use super::error::{Activity, TransportError, TransportErrorKind};
-use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use super::workload::{DataPhase, Job, Workload};
-use super::{Transport, TransportKind};
-use queue::{Busy, Part, UasSlot};
+use super::error::{Activity, PREPARING, TransportError, TransportErrorKind, still_in_flight};
+use super::pipes::{self, Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use super::transport::{CommandEnd, DataPhase, Job, JobData, Workload};
+use super::{Transport, TransportKind, log};
 
 /// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";
@@ -358,5 +361,259 @@ const fn response_meaning(code: u8) -> &'static str {
         0x09 => "incorrect logical unit number",
         0x0A => "overlapped tag",
         _ => "a response code that the standard does not know",
+    }
+}
+
+/// Maximum wait if no transfer in flight has an earlier deadline.
+const IDLE: Duration = Duration::from_secs(1);
+/// Name of the queue's activity in errors.
+const QUEUE: &str = "the queue";
+
+impl<P: Pipes> Uas<P> {
+    fn run_queue(
+        &mut self,
+        workload: &mut dyn Workload,
+        depth: usize,
+        timeout: Duration,
+    ) -> Result<(), TransportError> {
+        // Happens only if the system returned transfers neither after they were cancelled nor with the port reset. A
+        // unit that is gone got no port reset: `failed` tries one now, and reports that the unit is gone.
+        if self.in_flight > 0 {
+            return Err(still_in_flight());
+        }
+        let len = workload.buffer_len();
+        for at in 0..depth {
+            let data = self.slots[at].transfers[Part::Data as usize];
+            self.pipes.reserve(data, len).map_err(|error| error.during(PREPARING))?;
+        }
+        self.free.clear();
+        self.free.extend((0..depth).rev());
+        let mut has_more = true;
+        let is_timed = workload.is_timed() || log::is_on();
+        loop {
+            while has_more && let Some(&at) = self.free.last() {
+                let data = self.slots[at].transfers[Part::Data as usize];
+                match workload.next(&mut self.pipes.buffer(data)[..len]) {
+                    Some(job) => {
+                        self.free.pop();
+                        self.start(at, job.clamped(len), timeout, is_timed)?;
+                    }
+                    None => has_more = false,
+                }
+            }
+            if self.in_flight == 0 {
+                return Ok(());
+            }
+            // Check returned transfers before deadlines: they need no clock.
+            if let Some(reaped) = self.pipes.reap_known() {
+                has_more &= self.returned(&reaped, workload)?;
+                continue;
+            }
+            let now = Instant::now();
+            let next = self.next_deadline().unwrap_or(now + IDLE);
+            if next <= now {
+                // Take transfers that are already back: the process may have been suspended past the deadline.
+                while let Some(reaped) = self.reap_now()? {
+                    has_more &= self.returned(&reaped, workload)?;
+                }
+                self.expire(now)?;
+                continue;
+            }
+            match self.pipes.reap(next - now) {
+                Ok(Some(reaped)) => has_more &= self.returned(&reaped, workload)?,
+                Ok(None) => {}
+                Err(PipeError::Timeout) => self.expire(next)?,
+                Err(error) => return Err(error.during(QUEUE)),
+            }
+        }
+    }
+
+    fn reap_now(&mut self) -> Result<Option<Reaped>, TransportError> {
+        match self.pipes.reap(Duration::ZERO) {
+            Err(PipeError::Timeout) => Ok(None),
+            other => other.map_err(|error| error.during(QUEUE)),
+        }
+    }
+
+    /// Handles a returned transfer. Returns whether the workload wants more.
+    fn returned(&mut self, reaped: &Reaped, workload: &mut dyn Workload) -> Result<bool, TransportError> {
+        Ok(self.take(reaped)?.is_none_or(|at| self.finish(at, workload)))
+    }
+
+    /// Passes an ended command to the workload. Returns whether it wants more.
+    fn finish(&mut self, at: usize, workload: &mut dyn Workload) -> bool {
+        let Some(busy) = self.slots[at].busy.take() else { return true };
+        self.in_flight -= 1;
+        self.free.push(at);
+        let Busy { job, started, moved, end: Some((status, sense)), .. } = busy else { return true };
+        let completion = CommandEnd { transferred: moved, status, sense };
+        let buffer = self.pipes.buffer(self.slots[at].transfers[Part::Data as usize]);
+        let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
+        let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
+        log::answered(&job, &completion, buffer, elapsed);
+        workload.complete(&job, &completion, data, elapsed)
+    }
+
+    /// The earliest deadline of the commands in flight. A command without a deadline gets one from now on.
+    fn next_deadline(&mut self) -> Option<Instant> {
+        let busy = self.slots.iter_mut().filter_map(|slot| slot.busy.as_mut());
+        busy.map(|busy| *busy.deadline.get_or_insert(pipes::deadline(busy.timeout))).min()
+    }
+
+    /// Handles expired commands: one that has its status loses its missing data; one without a status, or which the
+    /// unit did not take, has timed out.
+    fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
+        for at in 0..self.slots.len() {
+            let data = self.slots[at].transfers[Part::Data as usize];
+            let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline.is_some_and(|at| at <= now))
+            else {
+                continue;
+            };
+            if busy.end.is_none() || busy.is_cancelled || busy.is_out[Part::Command as usize] {
+                let deadline = busy.timeout;
+                return Err(TransportErrorKind::Timeout { deadline }.during(busy.job.cdb));
+            }
+            busy.cancel(now);
+            self.pipes.cancel(data);
+        }
+        Ok(())
+    }
+}
+
+/// Time that a cancelled transfer may take to return.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Part of a command that a transfer moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Command,
+    Data,
+    Status,
+}
+
+/// A tag's transfers and command.
+#[derive(Debug)]
+struct UasSlot {
+    /// The transfers, indexed by [`Part`]. Without streams all slots share the status's.
+    pub transfers: [TransferId; 3],
+    pub busy: Option<Busy>,
+}
+
+impl UasSlot {
+    /// Records that one of the transfers is back. Returns its command in flight, if there is one.
+    pub fn take_back(&mut self, part: Part) -> Option<&mut Busy> {
+        let busy = self.busy.as_mut()?;
+        busy.is_out[part as usize] = false;
+        Some(busy)
+    }
+}
+
+/// A command in flight.
+#[derive(Debug)]
+pub(super) struct Busy {
+    pub job: Job,
+    /// Start time, if the workload is timed.
+    pub started: Option<Instant>,
+    /// Deadline, set when the engine first waits for the command: reading the clock can cost as much as a transfer.
+    pub deadline: Option<Instant>,
+    pub timeout: Duration,
+    /// Whether a transfer is in flight, indexed by [`Part`].
+    pub is_out: [bool; 3],
+    pub moved: usize,
+    pub end: Option<(ScsiStatus, Option<Sense>)>,
+    pub data_was_ready: bool,
+    /// Whether the command's transfers were cancelled.
+    pub is_cancelled: bool,
+}
+
+impl Busy {
+    /// Records that the command's transfers were cancelled.
+    pub fn cancel(&mut self, now: Instant) {
+        self.is_cancelled = true;
+        self.deadline = Some(now + CANCEL_TIMEOUT);
+    }
+
+    /// Whether the status has arrived and every transfer is back.
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some() && !self.is_out.contains(&true)
+    }
+}
+
+/// Time that the host controller may take to return cancelled transfers.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl<P: Pipes> Uas<P> {
+    /// Ends everything in flight after an error. Returns the error to report: this one, or that the unit went away
+    /// meanwhile.
+    pub(super) fn failed(&mut self, error: TransportError) -> TransportError {
+        if error.is_gone() {
+            self.drain();
+            return error;
+        }
+        match self.end_all() {
+            Err(gone) if gone.is_gone() => gone,
+            _ => error,
+        }
+    }
+
+    /// Cancels every transfer. Resets the port if the unit has commands in progress or transfers do not return.
+    fn end_all(&mut self) -> Result<(), TransportError> {
+        let is_quiet = self.in_flight == 0;
+        let is_drained = self.drain();
+        if is_quiet && is_drained { Ok(()) } else { self.reset() }
+    }
+
+    pub(super) fn reset(&mut self) -> Result<(), TransportError> {
+        info!("UAS: {} commands in flight: port reset", self.in_flight);
+        let resetting = |error: PipeError| error.during("resetting the port");
+        self.pipes.reset_port().map_err(resetting)?;
+        // Transfers that have not returned before return with the reset.
+        if !self.drain() {
+            return Err(resetting(PipeError::Other("the system doesn't return the transfers".to_owned())));
+        }
+        if self.has_streams() {
+            let streams = usize::from(self.pipes.streams());
+            if streams == 0 {
+                return Err(resetting(PipeError::Other("the system gives no streams any more".to_owned())));
+            }
+            self.depth = depth_with(streams, self.slots.len());
+        }
+        Ok(())
+    }
+
+    /// Cancels every transfer. Returns `false` if some did not return.
+    fn drain(&mut self) -> bool {
+        for transfer in 0..self.roles.len() {
+            self.pipes.cancel(TransferId(transfer));
+        }
+        // From here on a returned transfer is only recorded, so no command starts another one.
+        let until = Instant::now() + DRAIN_TIMEOUT;
+        while self.is_anything_out()
+            && let Ok(Some(reaped)) = self.pipes.reap(until.saturating_duration_since(Instant::now()))
+        {
+            self.forget(&reaped);
+        }
+        if self.is_anything_out() {
+            return false;
+        }
+        for slot in &mut self.slots {
+            slot.busy = None;
+        }
+        self.in_flight = 0;
+        true
+    }
+
+    fn is_anything_out(&self) -> bool {
+        let is_out = |slot: &UasSlot| slot.busy.as_ref().is_some_and(|busy| busy.is_out.contains(&true));
+        self.is_shared_status_out || self.slots.iter().any(is_out)
+    }
+
+    /// Only records that a transfer is back.
+    fn forget(&mut self, reaped: &Reaped) {
+        match self.roles.get(reaped.transfer.0) {
+            Some(&Role::Own(at, part)) => drop(self.slots[at].take_back(part)),
+            Some(Role::SharedStatus) => self.is_shared_status_out = false,
+            None => {}
+        }
     }
 }

@@ -312,4 +312,11 @@ mod tests {
             assert_eq!(keeps_old(&FlashError::Registers(error)), expected);
         }
     }
+
+    #[test]
+    fn a_protection_that_stays_is_known_by_either_way_to_the_flash() {
+        let by_registers = FlashError::Registers(RegisterError::Protected { status: 0x1C, tries: 5 });
+        assert!(stays_protected(&FlashError::Protected) && stays_protected(&by_registers));
+        assert!(!stays_protected(&FlashError::changed("identity")));
+    }
 }

@@ -12,7 +12,7 @@ use tracing::debug;
 use super::command::{OpenCommand, OpenJob, OpenRequest, OpenWorkload, TLP_LEN};
 use super::error::ControlError;
 use crate::bridge::log;
-use crate::bridge::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
+use crate::bridge::pipes::{ControlPipes, Endpoint, PipeError, Reaped, SETUP_LEN, TransferEnd, TransferId};
 use crate::bridge::transport::DataPhase;
 
 /// Maximum number of transfers in flight.
@@ -158,32 +158,38 @@ impl TransferQueue {
         }
     }
 
-    /// Records that a transfer is back. Its buffer is free again.
-    fn came_back(&mut self, transfer: TransferId) {
-        if let Some(at) = self.in_flight.iter().position(|flight| flight.transfer == transfer)
-            && let Some(Flight { job, .. }) = self.in_flight.remove(at)
-        {
-            self.idle(job).push(transfer);
+    /// Records that a transfer is back. Its buffer is free again. Returns `false` for one that was given up before.
+    fn came_back(&mut self, transfer: TransferId) -> bool {
+        let at = self.in_flight.iter().position(|flight| flight.transfer == transfer);
+        let Some(Flight { job, .. }) = at.and_then(|at| self.in_flight.remove(at)) else { return false };
+        self.idle(job).push(transfer);
+        true
+    }
+
+    /// Returns the next transfer in flight that is back.
+    fn reap(&mut self, timeout: Duration) -> Result<Reaped, PipeError> {
+        loop {
+            let reaped = match self.pipes.reap_known() {
+                None => self.pipes.reap(timeout)?.ok_or(PipeError::Timeout)?,
+                Some(known) => known,
+            };
+            // What an earlier run cancelled and gave up says nothing of this one.
+            if self.came_back(reaped.transfer) {
+                return Ok(reaped);
+            }
         }
     }
 
     fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), Failure> {
         let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
-        let reaped = match self.pipes.reap_known() {
-            None => self.pipes.reap(timeout).and_then(|reaped| reaped.ok_or(PipeError::Timeout)),
-            Some(known) => Ok(known),
-        };
-        let outcome = reaped.and_then(|reaped| {
-            self.came_back(reaped.transfer);
-            match reaped.end {
-                // Failures come in any order: Linux ends an unplugged unit's transfers from the newest on.
-                TransferEnd::Failed(error) => Err(error),
-                TransferEnd::Cancelled => Err(PipeError::Other("the system cancelled it".to_owned())),
-                TransferEnd::Completed if reaped.transfer != transfer => {
-                    Err(PipeError::Other("transfers completed out of order".to_owned()))
-                }
-                TransferEnd::Completed => Ok(reaped.moved),
+        let outcome = self.reap(timeout).and_then(|reaped| match reaped.end {
+            // Failures come in any order: Linux ends an unplugged unit's transfers from the newest on.
+            TransferEnd::Failed(error) => Err(error),
+            TransferEnd::Cancelled => Err(PipeError::Other("the system cancelled it".to_owned())),
+            TransferEnd::Completed if reaped.transfer != transfer => {
+                Err(PipeError::Other("transfers completed out of order".to_owned()))
             }
+            TransferEnd::Completed => Ok(reaped.moved),
         });
         let moved = outcome.map_err(|error| Failure::Transfer(job, error))?;
         let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());

@@ -33,6 +33,8 @@ struct Log {
     is_reversed: bool,
     /// Transfers return only to a host that waits for them.
     is_late: bool,
+    /// Cancelled transfers don't return for now.
+    keeps_cancelled: bool,
 }
 
 /// A unit that moves the oldest transfer each time one is reaped.
@@ -87,6 +89,9 @@ impl Pipes for Script {
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
         if self.log().is_late && timeout.is_zero() {
+            return Ok(None);
+        }
+        if !self.cancelled.is_empty() && self.log().keeps_cancelled {
             return Ok(None);
         }
         if let Some(transfer) = self.cancelled.pop_front() {
@@ -753,6 +758,15 @@ fn cancelled_transfers_are_waited_for_and_the_next_request_works() {
     let (mut unit, log) = unit(vec![Err(PipeError::Stall)]);
     log.lock().unwrap().is_late = true;
     unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
+    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
+}
+
+#[test]
+fn cancelled_transfers_that_return_late_fail_no_later_request() {
+    let (mut unit, log) = unit(vec![Err(PipeError::Stall)]);
+    log.lock().unwrap().keeps_cancelled = true;
+    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
+    log.lock().unwrap().keeps_cancelled = false;
     unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
 }
 

@@ -151,7 +151,7 @@ fn written_file(invoked: &InvokedCommand) -> Option<String> {
         // No file has this name, so it is a known image's ID.
         Writes::Image if !what.exists() => Some(format!("\"$(asmpatch download {})\"", what.display())),
         Writes::Image | Writes::AnyImage => Some(shell::path(what)),
-        Writes::Backup => Some(shell::path(&what.join(backup_folder::FIRMWARE))),
+        Writes::Backup => Some(shell::path(what.join(backup_folder::FIRMWARE))),
         Writes::Fields => None,
     }
 }

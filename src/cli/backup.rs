@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::failure::{AnyFailure, Failure};
 use crate::flash::backup::BackedUpUnit;
 use crate::flash::backup_folder;
+use crate::flash::fitting::FiledBackup;
 use crate::flash::open_image::OpenImage;
 use crate::flash::progress::FlashStep;
 use asm2464::Kind;
@@ -15,7 +16,7 @@ use super::backup_place::BackupPlace;
 use super::context::Context;
 use super::device::PortArgs;
 use super::flash::Screen;
-use super::{print, table};
+use super::{other_file, print, table};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -23,7 +24,9 @@ use crate::cli::interrupt;
 ///
 /// Reads everything and writes nothing to the unit. A unit in its boot loader can't be read.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before")]
+#[command(
+    after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before\n  asmpatch backup --list"
+)]
 pub struct Args {
     /// Create the backup in this folder; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. Never
     /// overwrites an existing folder.
@@ -32,6 +35,10 @@ pub struct Args {
 
     #[command(flatten)]
     place: BackupPlace,
+
+    /// List the backups where all backups go: unit, firmware, date and folder. Talks to no unit.
+    #[arg(long, conflicts_with_all = ["output", "device", "usb_ids", "device_dirs", "pcap"])]
+    list: bool,
 
     #[command(flatten)]
     port: PortArgs,
@@ -64,11 +71,76 @@ impl print::Document for BackupJson {
     const VERSION: u32 = 2;
 }
 
+/// A backup in the list.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct ListedBackup {
+    /// The backup's folder.
+    backup: String,
+    /// When the unit was read, in UTC; nothing if neither the backup nor the system says it.
+    date: Option<String>,
+    /// The unit's port when it was read, as `--device` takes it.
+    device: String,
+    /// VID:PID.
+    usb_id: String,
+    /// Its state.
+    state: String,
+    /// Its serial number.
+    serial: String,
+    /// Its product string.
+    product: String,
+    /// The version that it reported, if it could report one.
+    version: Option<String>,
+}
+
+impl print::Document for ListedBackup {
+    const VERSION: u32 = 1;
+}
+
+/// Lists the backups in the usual folder, the newest last.
+fn list(args: &Args) -> Result<Exit, AnyFailure> {
+    let folder = args.place.folder()?;
+    let mut filed = backup_folder::filed(&folder)?;
+    filed.sort_by(|a, b| (a.written, &a.folder).cmp(&(b.written, &b.folder)));
+    if args.json {
+        let listed = filed.into_iter().map(|FiledBackup { folder, written, unit, .. }| ListedBackup {
+            backup: folder.display().to_string(),
+            date: written.map(|time| humantime::format_rfc3339_seconds(time).to_string()),
+            device: unit.device,
+            usb_id: unit.usb_id,
+            state: unit.state,
+            serial: unit.serial,
+            product: unit.product,
+            version: unit.firmware_version,
+        });
+        print::json_each(&listed.collect::<Vec<_>>());
+        return Ok(Exit::Done);
+    }
+    if filed.is_empty() {
+        outln!("no backups in {}", folder.shown());
+    }
+    for FiledBackup { folder, written, unit, .. } in filed {
+        let BackedUpUnit { usb_id, state, serial, product, firmware_version, .. } = unit;
+        outln!("{}", folder.shown());
+        let version = firmware_version.map_or_else(|| state.clone(), |version| format!("{state} {version}"));
+        let lines = [
+            ("unit", format!("{usb_id} {product}, serial {serial}")),
+            ("firmware", version),
+            ("date", written.map_or_else(|| "not known".to_owned(), other_file::day)),
+        ];
+        table::print_labelled(2, lines.iter().map(|(label, text)| (*label, text.shown())));
+    }
+    Ok(Exit::Done)
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// Fails if no unit is found, the unit can't be read, or the folder can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    if args.list {
+        return list(args);
+    }
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let backup = Screen::backup(context, &mut *port, FlashStep::Backup, interrupt)?;

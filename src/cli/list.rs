@@ -23,6 +23,7 @@ use serde::Serialize;
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
 use super::device::{PcapArgs, UNIT};
+use super::doctor::recovery::Recovery;
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::{print, table};
@@ -176,7 +177,10 @@ impl Look<'_> {
                 row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
                 row.firmware += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
             }
-            BridgeState::BootLoader => {}
+            BridgeState::BootLoader => {
+                let recovery = Recovery::of(&row.unit, &self.library, &self.suffix);
+                row.notes.extend(recovery.iter().flat_map(Recovery::notes));
+            }
             BridgeState::Vendor => match self.running(&row.unit) {
                 Ok(running) => {
                     let runs = running.runs(&self.library);

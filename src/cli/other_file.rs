@@ -1,7 +1,7 @@
 //! Files that users name in place of an image: what they are, and which command takes them.
 
-use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use crate::failure::Failure;
 use crate::file_kind::FileKind;
@@ -49,14 +49,8 @@ pub fn backup_folder(folder: &Path) -> Option<Failure> {
                 (Ok(image), None) => format!("{}, firmware of {} bytes", unit.state.shown(), image.file_len()),
                 (Err(_), _) => "no firmware that starts".to_owned(),
             };
-            let saved = fs::metadata(&manifest).and_then(|metadata| metadata.modified());
-            let saved = saved.map_or_else(
-                |_| String::new(),
-                |time| {
-                    let date = humantime::format_rfc3339_seconds(time).to_string();
-                    format!(", saved on {}", date.split('T').next().unwrap_or_default())
-                },
-            );
+            let written = backup_folder::describe(folder).ok().and_then(|filed| filed.written);
+            let saved = written.map_or_else(String::new, |time| format!(", saved on {}", day(time)));
             let (device, id) = (unit.device.shown(), unit.usb_id.shown());
             let (product, serial) = (unit.product.shown(), unit.serial.shown());
             format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}\n{command}")
@@ -64,6 +58,12 @@ pub fn backup_folder(folder: &Path) -> Option<Failure> {
         Err(error) => format!("the backup is damaged: {error}"),
     };
     Some(Failure::new(label, message).helped(help))
+}
+
+/// The day, in UTC.
+pub fn day(time: SystemTime) -> String {
+    let date = humantime::format_rfc3339_seconds(time).to_string();
+    date.split('T').next().unwrap_or_default().to_owned()
 }
 
 /// Names the command that takes such a file.

@@ -20,7 +20,7 @@ use super::slot::{BlockBytes, UnitBlocks};
 pub struct FiledBackup {
     /// The backup's folder.
     pub folder: PathBuf,
-    /// When it was written, if the system tells.
+    /// When the unit was read; when the backup was written, if it does not say.
     pub written: Option<SystemTime>,
     /// The unit of the backup.
     pub unit: BackedUpUnit,

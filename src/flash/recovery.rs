@@ -86,6 +86,8 @@ pub enum Why {
     GoBackTo(Option<Firmware>),
     /// To write the image with the configuration blocks of an earlier backup.
     WithBlocks,
+    /// To have the backup's firmware, and keep the unit's own identity.
+    FirmwareAlone,
     /// To write a unit that can't be backed up.
     WithoutBackup,
     /// To see what the unit is, after the step before.
@@ -120,6 +122,11 @@ pub enum Act {
         permissions: Vec<Permission>,
         /// Whether to back up the unit first.
         backs_up: bool,
+    },
+    /// Write the firmware of the command that was run without the configuration blocks that it takes from a backup.
+    FirmwareAlone {
+        /// The permissions that this needs.
+        permissions: Vec<Permission>,
     },
     /// Look at the unit.
     Look(Look),

@@ -1,6 +1,6 @@
 //! The `asmpatch doctor` command: checks whether a GPU runtime could start on a unit.
 
-mod recovery;
+pub(super) mod recovery;
 #[cfg(test)]
 mod tests;
 

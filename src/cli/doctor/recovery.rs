@@ -17,7 +17,7 @@ use crate::cli::backup_place::BackupPlace;
 use crate::cli::flash::commands::{WordedStep, lines};
 
 /// The backups of a unit in its boot loader, as commands.
-pub(super) struct Recovery {
+pub(in crate::cli) struct Recovery {
     /// The commands, in the order in which to try them.
     pub(super) steps: Vec<WordedStep>,
     /// What to do without a backup, as text.
@@ -27,7 +27,7 @@ pub(super) struct Recovery {
 impl Recovery {
     /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
     /// `suffix` is what each command needs to find the unit.
-    pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str) -> Option<Self> {
+    pub(in crate::cli) fn of(unit: &UnitInfo, library: &Library, suffix: &str) -> Option<Self> {
         if unit.state != BridgeState::BootLoader {
             return None;
         }
@@ -62,13 +62,22 @@ impl Recovery {
         let place = folder.shown();
         let otherwise = if steps.is_empty() {
             format!(
-                "no backup in {place} fits this unit. Without one: {flash}, with the image of your choice. A backup from \
-                 elsewhere gives it its own identity back: add `--config-from DIR`"
+                "no backup in {place} fits this unit. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder \
+                 and run this again. Without one: {flash}, with the image of your choice"
             )
         } else {
             format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")
         };
         Self { steps, otherwise }
+    }
+
+    /// The commands as notes on the unit, and what to do if it is not certain that one of them is right.
+    pub(in crate::cli) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.steps.iter().map(WordedStep::note).collect();
+        if self.steps.iter().all(|step| step.question.is_some()) {
+            notes.push(self.otherwise.clone());
+        }
+        notes
     }
 
     /// Puts the commands into the diagnosis, in place of its advice on the firmware.

@@ -218,6 +218,7 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
     // to leave the cable where it is.
     let elsewhere = [
         "asmpatch::usb::port_left_off",
+        "asmpatch::usb::not_replugged",
         "asmpatch::usb::permission",
         "asmpatch::usb::descriptors",
         "asmpatch::device::none",

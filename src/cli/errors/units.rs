@@ -310,10 +310,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "on Windows the unit needs the driver WinUSB: `asmpatch help platforms` describes how to install it, and how to remove \
          it";
     "asmpatch::usb::gone", PlugIn ", and see what `asmpatch list` shows";
+    "asmpatch::usb::no_seat",
+        "over SSH nobody sits at the machine: run the command with sudo, or give a group the unit: put \
+         `GROUP=\"plugdev\"` into the rule, and your user into that group";
     "asmpatch::usb::no_streams",
         "leave --transport out to use Bulk-Only; the host controller has no streams, or its driver switches them off";
     "asmpatch::usb::no_uas" | "asmpatch::virtual_unit::no_uas",
         "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
+    "asmpatch::usb::not_replugged",
+        "`sudo udevadm control --reload`, then unplug the unit and plug it in again: udev applies its rules then";
     "asmpatch::usb::other_protocol", "nothing was sent to it; `asmpatch list` shows what runs on each unit";
     "asmpatch::usb::permission",
         "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \
@@ -325,6 +330,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "unplug the hub from the host and from its own supply, wait five seconds, plug both in again. A tool that \
          switches ports of a hub, such as uhubctl, can switch this one on";
     "asmpatch::usb::protocol", "the unit breaks the protocol; " OtherCable ", or `--transport bot`";
+    "asmpatch::usb::stale_rule",
+        "write them again, with `--usb-id` for an ID that asmpatch does not know: `asmpatch udev | sudo tee \
+         /etc/udev/rules.d/70-asmpatch.rules`, then `sudo udevadm control --reload`, and plug the unit in again";
     "asmpatch::usb::stall", Replug;
     "asmpatch::usb::tag", "the unit was reset; run the command again";
     "asmpatch::usb::timeout", "the unit was reset; if the next command fails too, " ReplugIt;

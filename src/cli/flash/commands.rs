@@ -46,6 +46,16 @@ impl WordedStep {
         }
     }
 
+    /// The step on one line.
+    pub fn note(&self) -> String {
+        let Self { purpose, question, command, .. } = self;
+        let question = question.as_ref().map(|question| format!("{question}: ")).unwrap_or_default();
+        match command {
+            Some(command) => format!("{question}{purpose}: `{command}`"),
+            None => format!("{question}{purpose}"),
+        }
+    }
+
     /// Words each step.
     pub fn each(steps: &[Step], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
         steps.iter().map(|step| Self::of(step, invoked, location)).collect()
@@ -67,6 +77,7 @@ fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
             return format!("go back to this backup ({})", firmware.to_string().shown()).into();
         }
         Why::WithBlocks => "write the image with this backup's configuration blocks",
+        Why::FirmwareAlone => "take only the firmware, and keep this unit's own identity",
         Why::WithoutBackup => "write it without a backup",
         Why::See => "then see what it is",
         Why::ReadBack => "once it is back, read it back",
@@ -114,6 +125,12 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
                 BackupFirst::Into(folder) => vec![shell::word(backup_place::option(folder))],
                 BackupFirst::No => vec!["--no-backup".to_owned()],
             };
+        }
+        Act::FirmwareAlone { permissions: needed } => {
+            words.push("asmpatch flash".to_owned());
+            words.extend(written_file(invoked));
+            permissions = needed;
+            last = invoked.backup.iter().map(shell::word).collect();
         }
         Act::Restore { folder, permissions: needed, backs_up } => {
             words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);

@@ -160,6 +160,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     }
     one!("error", context::FailureJson, "What any command prints with --json where it fails before it has a result.");
     one!("backup", backup::BackupJson, "asmpatch backup --json");
+    each!("backups", backup::ListedBackup, "asmpatch backup --list --json: an element a backup");
     one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");
     one!("bench-soak", crate::bench::soak::SoakReport, "asmpatch bench --soak --json");
     one!("config", config::get::ConfigJson<'_>, "asmpatch config get --json");

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
@@ -53,6 +54,8 @@ const NAMES: u32 = 9;
 struct BackupManifest {
     format: u32,
     tool: String,
+    /// When the unit was read, in UTC; backups of the first builds have none.
+    date: Option<String>,
     unit: BackedUpUnit,
     file: Vec<FileEntry>,
 }
@@ -75,8 +78,12 @@ struct FileEntry {
 impl fmt::Display for BackupManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
-        let Self { format, tool, file, .. } = self;
-        writeln!(f, "format = {format}\ntool = {}\n\n[unit]", toml_file::string(tool))?;
+        let Self { format, tool, date, file, .. } = self;
+        writeln!(f, "format = {format}\ntool = {}", toml_file::string(tool))?;
+        if let Some(date) = date {
+            writeln!(f, "date = {}", toml_file::string(date))?;
+        }
+        writeln!(f, "\n[unit]")?;
         let strings =
             [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
         let version = firmware_version.iter().map(|version| ("firmware-version", version));
@@ -140,8 +147,13 @@ fn fill(folder: &Path, backup: &Backup) -> Result<(), BackupFolderError> {
             sha256: Sha256Digest::of(&bytes).to_string(),
         });
     }
-    let manifest =
-        BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    let manifest = BackupManifest {
+        format: FORMAT,
+        tool: backup.tool.clone(),
+        date: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
+        unit: backup.unit.clone(),
+        file: entries,
+    };
     write_synced(&folder.join(MANIFEST), manifest.to_string().as_bytes())?;
     sync_folder(folder).map_err(unsaved("sync", folder))
 }
@@ -269,12 +281,21 @@ pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
     let mut filed = Vec::new();
     for entry in entries {
         let folder = entry.map_err(unread(folder))?.path();
-        let read = |opened: OpenedFolder<'_>| Ok((opened.blocks()?, opened.manifest.unit));
-        let Ok((blocks, unit)) = OpenedFolder::open(&folder).and_then(read) else { continue };
-        let written = fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok();
-        filed.push(FiledBackup { folder, written, unit, blocks });
+        filed.extend(describe(&folder).ok());
     }
     Ok(filed)
+}
+
+/// Reads a backup without its firmware.
+///
+/// # Errors
+/// As for [`load`].
+pub fn describe(folder: &Path) -> Result<FiledBackup, BackupFolderError> {
+    let opened = OpenedFolder::open(folder)?;
+    let date = opened.manifest.date.as_deref().and_then(|date| humantime::parse_rfc3339(date).ok());
+    let written = date.or_else(|| fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok());
+    let blocks = opened.blocks()?;
+    Ok(FiledBackup { folder: folder.to_owned(), written, unit: opened.manifest.unit, blocks })
 }
 
 /// A backup's folder and its manifest.

@@ -25,6 +25,7 @@ use super::decide::{
     permissions_back,
 };
 use super::fitting::{FittingBackup, fitting};
+use super::identity::Cloned;
 use super::observe::Observation;
 use super::offers::offers;
 use super::plan::{BlockSource, FlashPlan};
@@ -257,6 +258,29 @@ impl WritingSession {
         offers(&unit.backups, *writes, &permissions, location, &job.library)
     }
 
+    /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
+    /// with this unit's identity.
+    fn instead_of_foreign(&self, unit: &PreparedUnit, job: &WritingJob) -> Vec<Step> {
+        let Some((seen, _)) = &unit.seen else { return Vec::new() };
+        let attached = &seen.attached;
+        let mut permissions = unit.again.clone();
+        permissions.retain(|permission| *permission != Permission::CloneIdentity);
+        let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
+        let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default());
+        let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &job.library);
+        // The boot loader keeps no identity, and can't be backed up.
+        if !is_readable(attached.state) {
+            return steps;
+        }
+        for step in &mut steps {
+            if let Act::Restore { backs_up, .. } = &mut step.act {
+                *backs_up = true;
+            }
+        }
+        steps.push(Step::new(Why::FirmwareAlone, Act::FirmwareAlone { permissions }));
+        steps
+    }
+
     fn decide_each(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let connected = neighbours(units, unit::list(&self.devices));
         let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
@@ -275,6 +299,10 @@ impl WritingSession {
             unit.instead = match &decision {
                 Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
                 Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
+                Decision::Refused(
+                    Refusal::OtherBackup { .. }
+                    | Refusal::Clone { what: Cloned::OtherSerial { .. } | Cloned::OtherUsb4, .. },
+                ) => self.instead_of_foreign(unit, job),
                 Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, job, true),
                 _ => Vec::new(),
             };

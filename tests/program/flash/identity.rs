@@ -225,3 +225,27 @@ fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
     assert!(run(&rig, first["command"].as_str().unwrap()).status.success(), "{refused:#}");
     assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial(), "NEW7");
 }
+
+#[test]
+fn a_refused_backup_of_another_unit_comes_with_this_units_own_and_with_the_firmware_alone() {
+    let other = Rig::new("serial = 'OTHER7'\n");
+    process::good(other.home.path(), &["backup", "--device", "virtual:unit", "-o", "before"]);
+    let rig = Rig::new("serial = 'DOCK7'\n");
+    backup(&rig);
+    let foreign = other.home.path().join("before");
+    let words = ["restore", foreign.to_str().unwrap(), "--device", "virtual:unit", "--yes", "--json"];
+    let output = process::run(rig.home.path(), &words);
+    let refused = schemas::parse(&["restore"], &output.stdout);
+    let refused = &refused[0]["error"];
+    assert_eq!((output.status.code(), &refused["code"]), (Some(5), &"asmpatch::flash::clone".into()), "{refused:#}");
+    let commands: Vec<&str> =
+        refused["recovery"].as_array().unwrap().iter().map(|step| step["command"].as_str().unwrap()).collect();
+    let [own, alone] = commands[..] else { panic!("{refused:#}") };
+    assert!(own.starts_with("asmpatch restore backups/asmpatch-backup-DOCK7-"), "{own}");
+    assert!(alone.starts_with("asmpatch flash ") && alone.contains("firmware.bin"), "{alone}");
+    for command in [alone, own] {
+        let output = run(&rig, command);
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial(), "DOCK7");
+    }
+}

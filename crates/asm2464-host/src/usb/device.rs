@@ -190,8 +190,9 @@ fn come_back(port: &PortPath, known: &Arc<KnownUnits>) -> Result<Device, UsbErro
             None => Err(UsbError::Gone { port: port.clone() }),
         };
         match opened {
-            Err(UsbError::Gone { .. } | UsbError::Busy { .. } | UsbError::Permission { .. })
-                if Instant::now() < until =>
+            Err(error)
+                if Instant::now() < until
+                    && (error.may_get_access() || matches!(error, UsbError::Gone { .. } | UsbError::Busy { .. })) =>
             {
                 thread::sleep(TICK);
             }

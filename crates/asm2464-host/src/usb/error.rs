@@ -6,7 +6,7 @@ use asm2464::firmware::BridgeState;
 use thiserror::Error;
 
 use super::descriptors::DescriptorFault;
-use super::sysfs::Process;
+use super::sysfs::{NoAccess, Process, Sysfs, Udev};
 use crate::bridge::{PipeError, PortPath};
 
 /// An error that libusb reports.
@@ -26,6 +26,30 @@ pub enum UsbError {
     /// The system does not let this user open the device.
     #[error("no permission to open the unit at {port}")]
     Permission {
+        /// The device's port.
+        port: PortPath,
+    },
+    /// The same: asmpatch's udev rules don't cover the device.
+    #[error("no permission to open the unit at {port}: the udev rules in {} don't cover its USB ID", rule.display())]
+    StaleRule {
+        /// The device's port.
+        port: PortPath,
+        /// The file of rules.
+        rule: PathBuf,
+    },
+    /// The same: a udev rule covers the device, and was not applied to it.
+    #[error("no permission to open the unit at {port}: the udev rules in {} came after it was plugged in", rule.display())]
+    NotReplugged {
+        /// The device's port.
+        port: PortPath,
+        /// The file of rules.
+        rule: PathBuf,
+    },
+    /// The same: a udev rule gives the device to whoever sits at the machine.
+    #[error(
+        "no permission to open the unit at {port}: it belongs to whoever sits at this machine, and this session has no seat"
+    )]
+    NoSeat {
         /// The device's port.
         port: PortPath,
     },
@@ -108,6 +132,9 @@ pub enum UsbError {
 asm2464::coded!(UsbError {
     Unavailable => Device "asm2464::usb::unavailable",
     Permission => Device "asm2464::usb::permission",
+    StaleRule => Device "asm2464::usb::stale_rule",
+    NotReplugged => Device "asm2464::usb::not_replugged",
+    NoSeat => Device "asm2464::usb::no_seat",
     Driver => Device "asm2464::usb::driver",
     Busy => Device "asm2464::usb::busy",
     Gone => Gone "asm2464::usb::gone",
@@ -137,11 +164,24 @@ fn named(users: &[Process]) -> String {
 pub(super) const OPEN: &str = "open";
 
 impl UsbError {
+    /// Whether the system may let this user open the device in a moment: udev is still at work on it.
+    pub(super) const fn may_get_access(&self) -> bool {
+        matches!(
+            self,
+            Self::Permission { .. } | Self::StaleRule { .. } | Self::NotReplugged { .. } | Self::NoSeat { .. }
+        )
+    }
+
     /// Builds the error of an operation on a device.
     pub(super) fn of(what: &'static str, port: &PortPath, source: rusb::Error) -> Self {
         let port = port.clone();
         match source {
-            rusb::Error::Access => Self::Permission { port },
+            rusb::Error::Access => match Udev::system().no_access(&Sysfs::system(), &port) {
+                Some(NoAccess::StaleRule(rule)) => Self::StaleRule { port, rule },
+                Some(NoAccess::NotReplugged(rule)) => Self::NotReplugged { port, rule },
+                Some(NoAccess::NoSeat) => Self::NoSeat { port },
+                Some(NoAccess::NoRule) | None => Self::Permission { port },
+            },
             rusb::Error::Busy => Self::Busy { port, users: Vec::new(), lock: None },
             rusb::Error::NoDevice | rusb::Error::NotFound => Self::Gone { port },
             rusb::Error::NotSupported if what == OPEN => Self::Driver { port },

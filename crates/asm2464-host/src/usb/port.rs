@@ -120,11 +120,8 @@ impl UsbPort {
                         Sysfs::system().disks(&self.port).iter().any(|disk| self.known.unchecked_disks.contains(disk));
                     match try_open(self) {
                         // These errors pass once udev and the kernel's driver are done with a new unit.
-                        Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
-                            if settles =>
-                        {
-                            error.to_string()
-                        }
+                        Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. })) if settles => error.to_string(),
+                        Err(error) if settles && error.may_get_access() => error.to_string(),
                         other => return Ok(other?),
                     }
                 }

@@ -4,6 +4,7 @@
 //! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block; proc_pid_mountinfo(5), proc_pid_fd(5),
 //! proc_pid_comm(5), proc_locks(5).
 
+mod access;
 mod surroundings;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
@@ -19,6 +20,7 @@ use asm2464::escape::Escape as _;
 
 use crate::bridge::PortPath;
 
+pub use access::{NoAccess, Udev};
 pub use tunnelled::{TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels, Waits};
 
 /// The kernel's file systems, at any mount points.

@@ -1,0 +1,139 @@
+//! Why the system lets no program of this user open a unit: udev's rules and its database. Source: udev(7),
+//! systemd's `70-uaccess.rules`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::{Sysfs, names, read};
+use crate::bridge::PortPath;
+
+/// Where udev reads rules, the first folder that has a file of a name decides. Source: udev(7).
+const RULES: [&str; 4] =
+    ["/etc/udev/rules.d", "/run/udev/rules.d", "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d"];
+/// udev's database of devices.
+const DATABASE: &str = "/run/udev/data";
+/// The tag that gives a device to whoever sits at the machine.
+const TAG: &str = "uaccess";
+/// Maximum length in bytes of a file of rules that is read.
+const MAX_RULES: u64 = 1 << 20;
+
+/// Why this user may not open a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoAccess {
+    /// No rule covers its USB ID.
+    NoRule,
+    /// This file of asmpatch's rules doesn't cover its USB ID.
+    StaleRule(PathBuf),
+    /// This file covers it, but udev has not applied it to the unit.
+    NotReplugged(PathBuf),
+    /// A rule gives the unit to whoever sits at this machine, and this session has no seat.
+    NoSeat,
+}
+
+/// Where udev keeps rules and its database.
+#[derive(Debug, Clone)]
+pub struct Udev {
+    rules: Vec<PathBuf>,
+    database: PathBuf,
+}
+
+impl Udev {
+    /// Those of this system.
+    pub fn system() -> Self {
+        Self { rules: RULES.map(PathBuf::from).to_vec(), database: DATABASE.into() }
+    }
+
+    /// Those in other folders with the same structure.
+    pub fn at(rules: impl Into<PathBuf>, database: impl Into<PathBuf>) -> Self {
+        Self { rules: vec![rules.into()], database: database.into() }
+    }
+
+    /// Finds out why the unit at a port can't be opened. `None` if the system doesn't tell.
+    pub fn no_access(&self, sysfs: &Sysfs, port: &PortPath) -> Option<NoAccess> {
+        let device = sysfs.device(port);
+        let [vendor, product] = ["idVendor", "idProduct"].map(|name| read(&device.join(name)));
+        let number = read(&device.join("dev"));
+        if vendor.is_empty() || product.is_empty() || number.is_empty() {
+            return None;
+        }
+        let entry = fs::read_to_string(self.database.join(format!("c{number}"))).unwrap_or_default();
+        let is_tagged = entry.lines().any(|line| line.strip_prefix("G:") == Some(TAG));
+        if is_tagged {
+            return Some(NoAccess::NoSeat);
+        }
+        let mut stale = None;
+        for file in self.files() {
+            let Ok(text) = fs::read_to_string(&file) else { continue };
+            let has_id = |line: &str| [&vendor, &product].iter().all(|id| line.contains(&format!("\"{id}\"")));
+            if text.lines().any(|line| line.contains(TAG) && has_id(line)) {
+                return Some(NoAccess::NotReplugged(file));
+            }
+            if file.file_name().is_some_and(|name| name.to_string_lossy().contains("asmpatch")) {
+                stale = Some(file);
+            }
+        }
+        Some(stale.map_or(NoAccess::NoRule, NoAccess::StaleRule))
+    }
+
+    /// The files of rules that are short enough to be some.
+    fn files(&self) -> Vec<PathBuf> {
+        let all = self.rules.iter().flat_map(|folder| names(folder).into_iter().map(move |name| folder.join(name)));
+        let is_rules = |file: &PathBuf| {
+            file.extension().is_some_and(|end| end == "rules")
+                && fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_RULES)
+        };
+        all.filter(is_rules).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why a unit 174C:2464 at 3-1.2 can't be opened, with these files: a name and a text each.
+    fn why(files: &[(&str, &str)]) -> Option<NoAccess> {
+        let root = tempfile::tempdir().unwrap();
+        let unit = [("idVendor", "174c\n"), ("idProduct", "2464\n"), ("dev", "189:300\n")];
+        let unit = unit.map(|(name, text)| (format!("sys/bus/usb/devices/3-1.2/{name}"), text));
+        let files = files.iter().map(|(name, text)| ((*name).to_owned(), *text));
+        for (name, text) in unit.into_iter().chain(files) {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let sysfs = Sysfs::at(root.path().join("sys"), "/nowhere", "/nowhere");
+        let udev = Udev::at(root.path().join("rules"), root.path().join("data"));
+        let why = udev.no_access(&sysfs, &"3-1.2".parse().unwrap());
+        let name = |file: PathBuf| PathBuf::from(file.file_name().unwrap());
+        match why {
+            Some(NoAccess::StaleRule(file)) => Some(NoAccess::StaleRule(name(file))),
+            Some(NoAccess::NotReplugged(file)) => Some(NoAccess::NotReplugged(name(file))),
+            other => other,
+        }
+    }
+
+    #[test]
+    fn no_rule_a_stale_one_one_that_came_too_late_and_a_session_without_a_seat_are_told_apart() {
+        let rule =
+            |product: &str| format!("ATTR{{idVendor}}==\"174c\", ATTR{{idProduct}}==\"{product}\", TAG+=\"uaccess\"\n");
+        let (covers, other) = (rule("2464"), rule("2463"));
+        let ours = "rules/70-asmpatch.rules";
+        assert_eq!(why(&[]), Some(NoAccess::NoRule));
+        assert_eq!(why(&[("rules/99-mine.rules", &other)]), Some(NoAccess::NoRule));
+        assert_eq!(why(&[(ours, &other)]), Some(NoAccess::StaleRule("70-asmpatch.rules".into())));
+        assert_eq!(why(&[(ours, &covers)]), Some(NoAccess::NotReplugged("70-asmpatch.rules".into())));
+        assert_eq!(why(&[(ours, &covers), ("data/c189:300", "I:1\nG:uaccess\n")]), Some(NoAccess::NoSeat));
+        // Not a file of rules, and not this unit's entry.
+        assert_eq!(why(&[("rules/asmpatch.rules.old", &covers)]), Some(NoAccess::NoRule));
+        assert_eq!(
+            why(&[(ours, &covers), ("data/c189:301", "G:uaccess\n")]),
+            Some(NoAccess::NotReplugged("70-asmpatch.rules".into()))
+        );
+    }
+
+    #[test]
+    fn a_system_that_tells_nothing_about_the_unit_gives_no_reason() {
+        let nowhere = Sysfs::at("/nowhere", "/nowhere", "/nowhere");
+        assert_eq!(Udev::at("/nowhere", "/nowhere").no_access(&nowhere, &"3-1.2".parse().unwrap()), None);
+    }
+}

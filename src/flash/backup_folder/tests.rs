@@ -47,13 +47,22 @@ fn a_backup_never_takes_the_place_of_something_else() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");
     save(&sample_backup(), &folder).unwrap();
-    let mut other = sample_backup();
-    other.parts[0][3000] ^= 1;
-    assert!(matches!(save(&other, &folder), Err(BackupFolderError::Exists { .. })));
+    let changes: [fn(&mut Backup); 4] = [
+        |other| other.blocks[0][40] ^= 1,
+        |other| other.blocks[1][40] ^= 1,
+        |other| other.parts[0][3000] ^= 1,
+        |other| other.parts[1][3000] ^= 1,
+    ];
+    for change in changes {
+        let mut other = sample_backup();
+        change(&mut other);
+        assert!(matches!(save(&other, &folder), Err(BackupFolderError::Exists { .. })));
+        assert!(!is_kept(&other, &folder) && is_kept(&sample_backup(), &folder));
+    }
     assert_eq!(load(&folder).unwrap(), sample_backup());
     let file = home.path().join("file");
     fs::write(&file, "mine").unwrap();
-    assert!(matches!(save(&other, &file), Err(BackupFolderError::Exists { .. })));
+    assert!(matches!(save(&sample_backup(), &file), Err(BackupFolderError::Exists { .. })));
     assert_eq!(fs::read(&file).unwrap(), b"mine");
 }
 

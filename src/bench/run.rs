@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::EngineError;
@@ -244,6 +245,11 @@ fn obstacle(
         let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
         before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. })).cloned()
     };
-    let skip = left_out(subject, path, plan, known).or_else(unreachable);
+    // Open firmware keeps PCIe over the recovery of its queue.
+    let is_silent = |outcome: &Outcome| matches!(outcome, Outcome::NoAnswer { .. });
+    let was_recovered = subject.firmware().state == BridgeState::Vendor
+        && (integrity.outcomes().any(|(_, outcome)| is_silent(outcome)) || rows.iter().any(|row| is_silent(&row.outcome)));
+    let cleared = || (path.is_tlp() && was_recovered).then_some(Skip::AfterRecovery);
+    let skip = left_out(subject, path, plan, known).or_else(unreachable).or_else(cleared);
     skip.map(|reason| Outcome::NotRun { reason }).or_else(|| integrity.obstacle(path).cloned()).or_else(silent)
 }

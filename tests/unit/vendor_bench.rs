@@ -252,3 +252,16 @@ fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{:?}", outcome(&report, path));
     }
 }
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn after_a_path_that_gave_no_answer_those_over_pcie_are_left_out_with_the_reason() {
+    let paths = [Path::Write16, Path::ConfigRead, Path::TlpRead, Path::TlpWrite];
+    let mut port = unit("", Some(&vendor()));
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&paths, Vec::new()));
+    assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:#?}");
+    for path in [Path::ConfigRead, Path::TlpRead, Path::TlpWrite] {
+        assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: Skip::AfterRecovery }, "{report:#?}");
+    }
+}

@@ -542,12 +542,17 @@ fn a_unit_that_reads_differently_each_time_is_said_to_do_so_and_is_not_written()
 }
 
 #[test]
-fn a_part_that_reads_back_differently_each_time_is_not_called_a_failed_write() {
-    // The first two E2 belong to the backup.
-    let misread: Vec<_> = [3, 5, 7].map(|nth| (0xE2, nth, Quirk::Misread)).into();
-    let mut rig = rig(Some(sample_image(1))).with(&misread);
-    let stopped = rig.stopped();
-    assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::backup::unsteady_part", StoppedState::Complete));
+fn what_reads_back_differently_each_time_is_not_called_a_failed_write() {
+    // Before the write, each block was read four times and each part once. After each attempt but the last, block 0 is
+    // also compared with the backup.
+    for (opcode, misread, code) in
+        [(0xE0, [9, 12, 15], "asmpatch::backup::unsteady_block"), (0xE2, [3, 5, 7], "asmpatch::backup::unsteady_part")]
+    {
+        let misread: Vec<_> = misread.map(|nth| (opcode, nth, Quirk::Misread)).into();
+        let mut rig = rig(Some(sample_image(1))).with(&misread);
+        let stopped = rig.stopped();
+        assert_eq!((stopped.error.code(), stopped.left), (code, StoppedState::Complete));
+    }
 }
 
 #[test]
@@ -558,4 +563,14 @@ fn a_write_protection_that_stays_is_named_after_one_round_and_the_unit_is_as_it_
     let writes = FlashStep::WriteBlock(BlockIndex::Zero).to_string();
     assert_eq!(stopped.report.steps.iter().filter(|step| step.step == writes).count(), 1, "{stopped:?}");
     assert!(port.unit().lock().flash().status() != 0);
+}
+
+#[test]
+fn a_part_that_does_not_stay_beside_blocks_that_do_is_no_write_protection() {
+    let worn: Vec<_> = (1..=10).map(|nth| (0xE3, nth, Quirk::Corrupt)).collect();
+    let mut rig = rig(Some(sample_image(1))).with(&worn);
+    let blocks = rig.port.unit.lock().unwrap().blocks.map(Some);
+    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, &sample_image(2), |_| Ok(())).unwrap();
+    let stopped = rig.stopped();
+    assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::flash::part_differs", StoppedState::Complete));
 }

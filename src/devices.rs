@@ -107,11 +107,6 @@ impl Devices {
         self.vouched_for.insert(name.strip_prefix("/dev/").unwrap_or(name).to_owned());
     }
 
-    /// Whether the user vouches for this disk.
-    pub fn vouches_for_disk(&self, name: &str) -> bool {
-        self.vouched_for.contains(name)
-    }
-
     /// Whether a device with this ID counts as a unit.
     pub fn contains(&self, id: UsbId) -> bool {
         self.known.contains_key(&id) || self.named.contains(&id)
@@ -236,7 +231,7 @@ mod tests {
         let mut devices = Devices::shipped().unwrap();
         devices.vouch_for_disk("/dev/sda");
         devices.vouch_for_disk("sdc");
-        assert_eq!(["sda", "sdb", "sdc", "sd"].map(|disk| devices.vouches_for_disk(disk)), [true, false, true, false]);
+        assert!(devices.vouched_for.iter().eq(["sda", "sdc"]));
     }
 
     #[test]

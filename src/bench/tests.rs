@@ -1,6 +1,7 @@
 //! Tests of the bench on a small unit. A test can set every property of it.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -202,7 +203,7 @@ fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, 
     let mut bridge = Bridge::new(unit);
     let who = BenchUnit { device: "test".to_owned(), ..BenchUnit::default() };
     let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
-    (report, bridge.into_transport())
+    (report, mem::replace(bridge.transport_mut(), self::unit()))
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::process::Command as Process;
 
 use asm2464_chip::practice;
-use asm2464_dock::pcap::{Capture, Device, End};
+use asm2464_dock::pcap::{Capture, Device, UrbEnd};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Watch};
 
@@ -147,7 +147,7 @@ fn a_transfer_that_babbles_is_shown_by_its_status() {
     let file = recorded(|capture| {
         let device: Device = capture.bus().attach();
         let urb = device.submit_bulk(0x81, 100, &[]);
-        device.complete(urb, End::Babble, 100, &[7; 100]);
+        device.complete(urb, UrbEnd::Babble, 100, &[7; 100]);
     });
     assert_eq!(events(&file)[1], ('C', 0x81, -75, vec![7; 100]));
 }

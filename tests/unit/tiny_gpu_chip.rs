@@ -109,9 +109,9 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedUnit) -> Vec<Row> {
     assert_eq!(card.run(&mut pcie, &cached), Ok(706));
     let fault = |fault| Err(TinyGpuError::Fault { at: card.at, fault });
     let endless = Job { program: &[0x2000, 0x1401], ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::NeverEnds { block: 0, word: 1 }));
+    assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::Run(tiny_gpu::Fault::NeverEnds { block: 0, word: 1 })));
     let lost = Job { program: &MATMUL[..3], ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &lost), fault(CardFault::LeftProgram { block: 0, word: 3 }));
+    assert_eq!(card.run(&mut pcie, &lost), fault(CardFault::Run(tiny_gpu::Fault::LeftProgram { block: 0, word: 3 })));
     let nowhere = DmaWrite { to: 0x0070_0000, ..to_sram(0, 4) };
     assert_eq!(card.run(&mut pcie, &Job { send: Some(nowhere), ..job(&data) }), fault(CardFault::NoTarget));
     pcie.config_write(card.at, 0x04, 0x02, 0x03).unwrap();

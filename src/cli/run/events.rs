@@ -5,7 +5,7 @@ use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{UsbEvent, Watch, register_name};
 use asm2464_chip::mcu::{AccessKind, Step, Trace, assembly};
-use asm2464_dock::pcap::{Device, End};
+use asm2464_dock::pcap::{Device, UrbEnd};
 
 use super::author::Observers;
 use super::{EventKind, place, xdata};
@@ -43,18 +43,18 @@ impl Events {
             UsbEvent::ControlDone(read) => {
                 if let Some((setup, written)) = self.control.take() {
                     let is_read = setup[0] & TO_HOST != 0;
-                    wire.control(setup, if is_read { read } else { &written }, End::Done);
+                    wire.control(setup, if is_read { read } else { &written }, UrbEnd::Done);
                 }
             }
             UsbEvent::ControlStall => {
                 if let Some((setup, _)) = self.control.take() {
-                    wire.control(setup, &[], End::Stall);
+                    wire.control(setup, &[], UrbEnd::Stall);
                 }
             }
             UsbEvent::Bulk { endpoint, packet, .. } => {
                 let is_read = endpoint & TO_HOST != 0;
                 let urb = wire.submit_bulk(endpoint, packet.len(), if is_read { &[] } else { packet });
-                wire.complete(urb, End::Done, packet.len(), if is_read { packet } else { &[] });
+                wire.complete(urb, UrbEnd::Done, packet.len(), if is_read { packet } else { &[] });
             }
             // usbmon has no events for these.
             UsbEvent::Suspend | UsbEvent::Resume => {}

@@ -7,7 +7,7 @@
 
 use asm2464::tlp::TlpKind;
 use asm2464::tlp::engine::{
-    ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, GONE, NO_COMPLETION, SEND, STATUS,
+    ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, NO_COMPLETION, SEND, SENT, STATUS,
 };
 use serde::Deserialize;
 
@@ -210,7 +210,7 @@ impl TlpBlock {
                 true
             }
             FIRE => {
-                self.status |= GONE;
+                self.status |= SENT;
                 if let Some(doorbell) = Nvme::doorbell(value) {
                     let at = usize::from(DOORBELL);
                     let rung = u32::from(u16::from_be_bytes([memory.main()[at], memory.main()[at + 1]]));
@@ -243,11 +243,11 @@ impl TlpBlock {
             Some(TlpKind::MemoryWrite) => TlpRequest::MemoryWrite(address, value, enables),
             // A message, or a type that no device answers: sent, and never completed.
             None => {
-                self.status |= GONE | NO_COMPLETION;
+                self.status |= SENT | NO_COMPLETION;
                 return;
             }
         };
-        self.status |= GONE;
+        self.status |= SENT;
         let Some(completion) = carry(request) else { return };
         let page = memory.main_mut();
         let (status, data) = match completion {
@@ -377,15 +377,15 @@ mod tests {
             (page[0xB22A] >> 5, page[0xB22B], page[0xB284], page[0xB223])
         };
         let (tlp, fabric, memory) = (&mut tlp, &mut fabric, &mut memory);
-        assert_eq!(request(tlp, fabric, memory, 0x05, 1 << 24, 0), GONE | COMPLETED);
+        assert_eq!(request(tlp, fabric, memory, 0x05, 1 << 24, 0), SENT | COMPLETED);
         assert_eq!(completion(memory), (0, 4, 1, 0x02), "its vendor ID");
-        assert_eq!(request(tlp, fabric, memory, 0x05, 2 << 24, 0), GONE | COMPLETED);
+        assert_eq!(request(tlp, fabric, memory, 0x05, 2 << 24, 0), SENT | COMPLETED);
         assert_eq!(completion(memory), (1, 4, 0, 0xFF), "unsupported request");
-        assert_eq!(request(tlp, fabric, memory, 0x45, 1 << 24 | 0x10, 0x1000), GONE | COMPLETED);
+        assert_eq!(request(tlp, fabric, memory, 0x45, 1 << 24 | 0x10, 0x1000), SENT | COMPLETED);
         assert_eq!(completion(memory), (0, 4, 0, 0), "a write has no data");
-        assert_eq!(request(tlp, fabric, memory, 0x60, 0x1004, 0xAB), GONE, "posted");
-        assert_eq!(request(tlp, fabric, memory, 0x20, 0x1004, 0), GONE | COMPLETED);
+        assert_eq!(request(tlp, fabric, memory, 0x60, 0x1004, 0xAB), SENT, "posted");
+        assert_eq!(request(tlp, fabric, memory, 0x20, 0x1004, 0), SENT | COMPLETED);
         assert_eq!(completion(memory), (0, 4, 1, 0xAB));
-        assert_eq!(request(tlp, fabric, memory, 0x34, 0, 0), GONE | NO_COMPLETION, "a message");
+        assert_eq!(request(tlp, fabric, memory, 0x34, 0, 0), SENT | NO_COMPLETION, "a message");
     }
 }

@@ -32,7 +32,7 @@ pub struct Queue {
 struct State {
     /// The waiting records, one after the other, and the end of each.
     bytes: Vec<u8>,
-    ends: Vec<End>,
+    ends: Vec<RecordEnd>,
     counts: Counts,
     /// How many of the received records were written or lost.
     done: u64,
@@ -47,7 +47,7 @@ struct State {
 
 /// Where a waiting record ends, and whether it is counted as one: the head and the last bytes are not.
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct RecordEnd {
     at: usize,
     is_counted: bool,
 }
@@ -79,7 +79,7 @@ impl Queue {
     /// # Errors
     /// The system's error, if it can't start the thread.
     pub fn start(name: &str, limit: usize, head: Vec<u8>, sink: impl Sink) -> io::Result<Arc<Self>> {
-        let ends = vec![End { at: head.len(), is_counted: false }];
+        let ends = vec![RecordEnd { at: head.len(), is_counted: false }];
         let queue = Arc::new(Self {
             limit,
             state: Mutex::new(State { bytes: head, ends, ..State::default() }),
@@ -192,11 +192,11 @@ impl Queue {
 impl State {
     fn add(&mut self, is_counted: bool, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.bytes);
-        self.ends.push(End { at: self.bytes.len(), is_counted });
+        self.ends.push(RecordEnd { at: self.bytes.len(), is_counted });
     }
 }
 
-fn counted(ends: &[End]) -> u64 {
+fn counted(ends: &[RecordEnd]) -> u64 {
     ends.iter().filter(|end| end.is_counted).count() as u64
 }
 

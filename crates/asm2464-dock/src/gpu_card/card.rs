@@ -299,8 +299,8 @@ mod tests {
     #[test]
     fn a_fault_is_in_the_status_and_nothing_is_sent() {
         let cases = [
-            (PROGRAM_WORDS, 5, CardFault::LeftProgram { block: 0, word: 5 }, 0),
-            (CYCLE_LIMIT, 20, CardFault::NeverEnds { block: 0, word: 1 }, 0),
+            (PROGRAM_WORDS, 5, CardFault::Run(Fault::LeftProgram { block: 0, word: 5 }), 0),
+            (CYCLE_LIMIT, 20, CardFault::Run(Fault::NeverEnds { block: 0, word: 1 }), 0),
             (CYCLE_LIMIT, CYCLES_MAX + 1, CardFault::NoRun, 0),
             (PROGRAM_WORDS, 257, CardFault::NoRun, 0),
             (PROGRAM_AT, u32::MAX, CardFault::NoRun, 0),

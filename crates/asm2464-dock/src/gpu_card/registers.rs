@@ -4,6 +4,7 @@
 //! memory, BAR 2 its registers: dwords, little-endian. A host writes [`CONTROL`] last, which starts the work. When that
 //! write completes, all work is done, except an entry that waits for a command ([`AWAIT`]).
 
+use asm2464::{Coded, Kind, Label};
 use thiserror::Error;
 use tiny_gpu::{DATA_LEN, Fault, PROGRAM_LEN};
 
@@ -77,22 +78,9 @@ pub const CYCLES_MAX: u32 = 1 << 20;
 /// Reasons that the card's status gives for work it did not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CardFault {
-    /// The program continued past its end.
-    #[error("block {block} went on at word {word}, outside of its program")]
-    LeftProgram {
-        /// The block.
-        block: u16,
-        /// The word.
-        word: u16,
-    },
-    /// The run reached its cycle limit.
-    #[error("the program did not end within its cycle limit: block {block} is at word {word}")]
-    NeverEnds {
-        /// A block that had not ended.
-        block: u16,
-        /// Its next word.
-        word: u16,
-    },
+    /// The program's run failed.
+    #[error(transparent)]
+    Run(Fault),
     /// The registers describe no valid run.
     #[error(
         "the registers describe no run: at most {PROGRAM_LEN} words and {DATA_LEN} bytes within the card's memory, 255 \
@@ -116,24 +104,24 @@ pub enum CardFault {
     Unknown(u8),
 }
 
-asm2464::coded!(CardFault {
-    LeftProgram => Device "asm2464::tiny_gpu::left_program",
-    NeverEnds => Device "asm2464::tiny_gpu::never_ends",
-    NoRun => Device "asm2464::tiny_gpu::no_run",
-    NotMaster => Device "asm2464::tiny_gpu::not_master",
-    NoSource => Device "asm2464::tiny_gpu::no_source",
-    NoTarget => Device "asm2464::tiny_gpu::no_target",
-    NoCommand => Device "asm2464::tiny_gpu::no_command",
-    Unknown => Device "asm2464::tiny_gpu::fault",
-});
+impl Coded for CardFault {
+    fn label(&self) -> Label {
+        match self {
+            Self::Run(Fault::LeftProgram { .. }) => Kind::Device.code("asm2464::tiny_gpu::left_program"),
+            Self::Run(Fault::NeverEnds { .. }) => Kind::Device.code("asm2464::tiny_gpu::never_ends"),
+            Self::Run(Fault::TooLong) | Self::NoRun => Kind::Device.code("asm2464::tiny_gpu::no_run"),
+            Self::NotMaster => Kind::Device.code("asm2464::tiny_gpu::not_master"),
+            Self::NoSource => Kind::Device.code("asm2464::tiny_gpu::no_source"),
+            Self::NoTarget => Kind::Device.code("asm2464::tiny_gpu::no_target"),
+            Self::NoCommand => Kind::Device.code("asm2464::tiny_gpu::no_command"),
+            Self::Unknown(_) => Kind::Device.code("asm2464::tiny_gpu::fault"),
+        }
+    }
+}
 
 impl From<Fault> for CardFault {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::TooLong => Self::NoRun,
-            Fault::LeftProgram { block, word } => Self::LeftProgram { block, word },
-            Fault::NeverEnds { block, word } => Self::NeverEnds { block, word },
-        }
+        Self::Run(fault)
     }
 }
 
@@ -141,9 +129,9 @@ impl CardFault {
     /// Returns its code in STATUS, bits 15:8.
     pub const fn number(self) -> u8 {
         match self {
-            Self::LeftProgram { .. } => 1,
-            Self::NeverEnds { .. } => 2,
-            Self::NoRun => 3,
+            Self::Run(Fault::LeftProgram { .. }) => 1,
+            Self::Run(Fault::NeverEnds { .. }) => 2,
+            Self::Run(Fault::TooLong) | Self::NoRun => 3,
             Self::NotMaster => 4,
             Self::NoSource => 5,
             Self::NoTarget => 6,
@@ -155,7 +143,7 @@ impl CardFault {
     /// Returns the value of FAULT_AT for it.
     pub fn at(self) -> u32 {
         match self {
-            Self::LeftProgram { block, word } | Self::NeverEnds { block, word } => {
+            Self::Run(Fault::LeftProgram { block, word } | Fault::NeverEnds { block, word }) => {
                 u32::from(block) << 16 | u32::from(word)
             }
             _ => 0,
@@ -167,8 +155,8 @@ impl CardFault {
         let (block, word) = ((at >> 16) as u16, at as u16);
         Some(match (status >> 8) as u8 {
             0 => return None,
-            1 => Self::LeftProgram { block, word },
-            2 => Self::NeverEnds { block, word },
+            1 => Self::Run(Fault::LeftProgram { block, word }),
+            2 => Self::Run(Fault::NeverEnds { block, word }),
             3 => Self::NoRun,
             4 => Self::NotMaster,
             5 => Self::NoSource,

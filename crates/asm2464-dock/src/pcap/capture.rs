@@ -192,7 +192,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::pcap::End;
+    use crate::pcap::UrbEnd;
 
     /// Reads a file's URB ids and events, in order.
     fn events(file: &[u8]) -> Vec<(u64, u8)> {
@@ -219,8 +219,8 @@ mod tests {
         let device = capture.bus().attach();
         let first = device.submit_bulk(0x81, 13, &[]);
         let second = device.submit_bulk(0x02, 3, b"abc");
-        device.complete(second, End::Done, 3, &[]);
-        device.complete(first, End::Cancelled, 0, &[]);
+        device.complete(second, UrbEnd::Done, 3, &[]);
+        device.complete(first, UrbEnd::Cancelled, 0, &[]);
         assert_eq!(capture.finish(), Summary { received: 4, dropped: 0, failure: None });
         assert_eq!(events(&std::fs::read(&path).unwrap()), [(1, b'S'), (2, b'S'), (2, b'C'), (1, b'C')]);
         device.submit_bulk(0x81, 13, &[]);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asm2464_host::bridge::{Monitor, Opened, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId};
+use asm2464_host::bridge::{Monitor, OpenedPipes, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId};
 
 use super::capture::Capture;
 use super::usbmon::{Header, TransferType, UsbmonEvent};
@@ -56,7 +56,7 @@ pub struct Urb(Header);
 
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum UrbEnd {
     /// All the data moved, or a short packet ended the transfer.
     Done,
     /// The endpoint is halted, or endpoint 0 refused the request.
@@ -71,7 +71,7 @@ pub enum End {
     Failed,
 }
 
-impl End {
+impl UrbEnd {
     /// Returns Linux's error number (Documentation/driver-api/usb/error-codes.rst).
     const fn status(self) -> i32 {
         match self {
@@ -99,14 +99,14 @@ impl Device {
     }
 
     /// Records that a transfer has ended. `length` bytes moved; `data` are those that came from the device.
-    pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
+    pub fn complete(&self, urb: Urb, end: UrbEnd, length: usize, data: &[u8]) {
         let event = UsbmonEvent::Completion;
         let (device, bus) = (self.address, self.bus);
         self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, length, data);
     }
 
     /// Records that a transfer was not submitted: the system refused it.
-    pub fn refuse(&self, urb: Urb, end: End) {
+    pub fn refuse(&self, urb: Urb, end: UrbEnd) {
         let (device, bus) = (self.address, self.bus);
         let event = UsbmonEvent::SubmissionError;
         self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, 0, &[]);
@@ -114,11 +114,11 @@ impl Device {
 
     /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either
     /// direction.
-    pub fn control(&self, setup: [u8; 8], data: &[u8], end: End) {
+    pub fn control(&self, setup: [u8; 8], data: &[u8], end: UrbEnd) {
         let is_in = setup[0] & 0x80 != 0;
         let (out, back) = if is_in { (&[][..], data) } else { (data, &[][..]) };
         let urb = self.submit_control(setup, out);
-        let moved = if end == End::Done || is_in { data.len() } else { 0 };
+        let moved = if end == UrbEnd::Done || is_in { data.len() } else { 0 };
         self.complete(urb, end, moved, back);
     }
 
@@ -156,7 +156,7 @@ const LANGUAGE: [u8; 2] = [0x09, 0x04];
 const STRING_MAX: usize = 252;
 
 impl Monitor for Bus {
-    fn opened(&self, opened: Opened<'_>) -> Box<dyn Tap> {
+    fn opened(&self, opened: OpenedPipes<'_>) -> Box<dyn Tap> {
         let unit = opened.unit;
         let serial = unit.serial.as_deref().unwrap_or_default();
         Box::new(BusTap {
@@ -200,7 +200,7 @@ impl BusTap {
     fn enumeration(&self, device: &Device) {
         let read = |kind: u8, index: u8, language: [u8; 2], bytes: &[u8]| {
             let [low, high] = (bytes.len() as u16).to_le_bytes();
-            device.control([0x80, 6, index, kind, language[0], language[1], low, high], bytes, End::Done);
+            device.control([0x80, 6, index, kind, language[0], language[1], low, high], bytes, UrbEnd::Done);
         };
         let (first, rest) = self.descriptors.split_at(self.descriptors.len().min(DEVICE_LEN));
         let total = rest.get(2..4).map_or(0, |len| usize::from(u16::from_le_bytes([len[0], len[1]])));
@@ -217,9 +217,9 @@ impl BusTap {
             bytes[0] = bytes.len() as u8;
             read(STRING, *index, LANGUAGE, &bytes);
         }
-        device.control(setup::set_configuration(1), &[], End::Done);
+        device.control(setup::set_configuration(1), &[], UrbEnd::Done);
         if self.alternate > 0 {
-            device.control(setup::set_interface(0, self.alternate), &[], End::Done);
+            device.control(setup::set_interface(0, self.alternate), &[], UrbEnd::Done);
         }
     }
 }
@@ -238,20 +238,21 @@ impl Tap for BusTap {
     fn returned(&mut self, transfer: TransferId, end: &TransferEnd, moved: usize, data: &[u8]) {
         let urb = self.urbs.get_mut(transfer.0).and_then(Option::take);
         if let (Some(device), Some(urb)) = (&self.device, urb) {
-            device.complete(urb, End::of(end), moved, data);
+            device.complete(urb, UrbEnd::of(end), moved, data);
         }
     }
 
     fn refused(&mut self, transfer: TransferId, error: &PipeError) {
         let urb = self.urbs.get_mut(transfer.0).and_then(Option::take);
         if let (Some(device), Some(urb)) = (&self.device, urb) {
-            device.refuse(urb, End::of(&TransferEnd::Failed(error.clone())));
+            device.refuse(urb, UrbEnd::of(&TransferEnd::Failed(error.clone())));
         }
     }
 
     fn done(&mut self, action: PipeAction, outcome: &Result<(), PipeError>) {
         let device = self.device();
-        let end = outcome.as_ref().map_or_else(|error| End::of(&TransferEnd::Failed(error.clone())), |()| End::Done);
+        let end =
+            outcome.as_ref().map_or_else(|error| UrbEnd::of(&TransferEnd::Failed(error.clone())), |()| UrbEnd::Done);
         match action {
             PipeAction::ClearHalt(endpoint) => device.control(setup::clear_halt(endpoint), &[], end),
             PipeAction::MassStorageReset => device.control(setup::MASS_STORAGE_RESET, &[], end),
@@ -261,7 +262,7 @@ impl Tap for BusTap {
     }
 }
 
-impl End {
+impl UrbEnd {
     /// How a transfer ended, in Linux's terms.
     fn of(end: &TransferEnd) -> Self {
         match end {

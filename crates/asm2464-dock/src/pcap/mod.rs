@@ -10,4 +10,4 @@ pub mod pcapng;
 pub mod usbmon;
 
 pub use capture::{Capture, CaptureError, Summary};
-pub use device::{Bus, Device, End, Urb};
+pub use device::{Bus, Device, Urb, UrbEnd};

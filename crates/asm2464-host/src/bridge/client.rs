@@ -79,11 +79,6 @@ impl<T: Transport> Bridge<T> {
         &mut self.transport
     }
 
-    /// Returns the transport.
-    pub fn into_transport(self) -> T {
-        self.transport
-    }
-
     /// Recovers the device, so that the next command can be sent.
     ///
     /// # Errors

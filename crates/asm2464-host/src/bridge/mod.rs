@@ -56,7 +56,7 @@ pub use client::{Bridge, Timeouts, XdataStep};
 pub use error::{Activity, CommandError, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{
-    ControlPipes, Endpoint, Monitor, Opened, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
+    ControlPipes, Endpoint, Monitor, OpenedPipes, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
     TransferEnd, TransferId, Watch, Watched, control_data_len, deadline,
 };
 pub use port::{BusSpeed, Location, ParsePortPathError, Port, PortError, PortPath, UnitInfo};

@@ -207,7 +207,7 @@ pub fn control_data_len(buffer: &[u8]) -> Option<usize> {
 
 /// A unit that was just opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Opened<'a> {
+pub struct OpenedPipes<'a> {
     /// Its identity.
     pub unit: &'a UnitInfo,
     /// Its raw descriptors: device, configuration, BOS. Empty if the system does not provide them.
@@ -268,7 +268,7 @@ pub trait Tap: Send {
 /// Watches one unit, each time it is opened.
 pub trait Monitor: fmt::Debug + Send + Sync {
     /// The unit was opened.
-    fn opened(&self, opened: Opened<'_>) -> Box<dyn Tap>;
+    fn opened(&self, opened: OpenedPipes<'_>) -> Box<dyn Tap>;
 }
 
 /// The monitors of a unit; none by default.
@@ -293,7 +293,7 @@ impl Watch {
         let mut taps = Vec::new();
         if !self.0.is_empty() {
             let descriptors = descriptors().unwrap_or_default();
-            let opened = Opened { unit, descriptors: &descriptors, alternate, streams: pipes.streams() };
+            let opened = OpenedPipes { unit, descriptors: &descriptors, alternate, streams: pipes.streams() };
             taps.extend(self.0.iter().map(|monitor| monitor.opened(opened)));
         }
         Watched { pipes, taps, in_flight: Vec::new() }

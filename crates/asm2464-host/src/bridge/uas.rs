@@ -54,7 +54,7 @@ pub struct Uas<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// One of the transfers of this slot.
-    Own(usize, Part),
+    Own(usize, CommandPart),
     SharedStatus,
 }
 
@@ -88,11 +88,11 @@ impl<P: Pipes> Uas<P> {
         let shared_status = if streams == 0 { Some(add(Role::SharedStatus, STATUS_LEN)?) } else { None };
         let mut slots = Vec::with_capacity(depth);
         for slot in 0..depth {
-            let command = add(Role::Own(slot, Part::Command), COMMAND_IU_LEN)?;
-            let data = add(Role::Own(slot, Part::Data), 0)?;
+            let command = add(Role::Own(slot, CommandPart::Command), COMMAND_IU_LEN)?;
+            let data = add(Role::Own(slot, CommandPart::Data), 0)?;
             let status = match shared_status {
                 Some(shared) => shared,
-                None => add(Role::Own(slot, Part::Status), STATUS_LEN)?,
+                None => add(Role::Own(slot, CommandPart::Status), STATUS_LEN)?,
             };
             slots.push(UasSlot { transfers: [command, data, status], busy: None });
         }
@@ -130,7 +130,7 @@ impl<P: Pipes> Uas<P> {
             self.ask_for_status()?;
         }
         let unit = CommandIu { tag: tag_of(at), lun: 0, cdb: job.cdb }.to_bytes();
-        let command = self.slots[at].transfers[Part::Command as usize];
+        let command = self.slots[at].transfers[CommandPart::Command as usize];
         self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
         self.submit(at, Endpoint::Command, unit.len())
     }
@@ -138,9 +138,9 @@ impl<P: Pipes> Uas<P> {
     /// Submits a slot's transfer for this endpoint.
     fn submit(&mut self, at: usize, endpoint: Endpoint, len: usize) -> Result<(), TransportError> {
         let part = match endpoint {
-            Endpoint::Command => Part::Command,
-            Endpoint::DataIn | Endpoint::DataOut => Part::Data,
-            Endpoint::Status => Part::Status,
+            Endpoint::Command => CommandPart::Command,
+            Endpoint::DataIn | Endpoint::DataOut => CommandPart::Data,
+            Endpoint::Status => CommandPart::Status,
         };
         let transfer = self.slots[at].transfers[part as usize];
         let stream = if self.has_streams() && endpoint != Endpoint::Command { tag_of(at).0 } else { 0 };
@@ -170,27 +170,27 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    fn take_own(&mut self, at: usize, part: Part, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+    fn take_own(&mut self, at: usize, part: CommandPart, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
         let Some(busy) = self.slots[at].take_back(part) else { return Ok(None) };
-        if part == Part::Data {
+        if part == CommandPart::Data {
             busy.moved = reaped.moved;
         }
         let ended = busy.has_ended().then_some(at);
         let failed = match &reaped.end {
-            TransferEnd::Completed if part == Part::Status => return self.take_own_status(at, reaped),
-            TransferEnd::Completed if part == Part::Command && reaped.moved != COMMAND_IU_LEN => {
+            TransferEnd::Completed if part == CommandPart::Status => return self.take_own_status(at, reaped),
+            TransferEnd::Completed if part == CommandPart::Command && reaped.moved != COMMAND_IU_LEN => {
                 let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
                 TransportErrorKind::Protocol(what)
             }
             TransferEnd::Completed => return Ok(ended),
-            TransferEnd::Cancelled if part == Part::Data && busy.is_cancelled => return Ok(ended),
+            TransferEnd::Cancelled if part == CommandPart::Data && busy.is_cancelled => return Ok(ended),
             // Nobody cancelled it. macOS cancels all transfers of an endpoint, or of its stream, together; without
             // streams these are every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
             TransferEnd::Cancelled => {
                 PipeError::Other("the system cancelled it together with another command".to_owned()).into()
             }
             // The device sends no more on this pipe. Its status says why.
-            TransferEnd::Failed(PipeError::Stall) if part == Part::Data => {
+            TransferEnd::Failed(PipeError::Stall) if part == CommandPart::Data => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
                     // The other commands' data can't stay on a pipe that starts over, so all commands end.
@@ -243,7 +243,7 @@ impl<P: Pipes> Uas<P> {
 
     /// Handles an information unit for a command in flight.
     fn take_unit(&mut self, at: usize, unit: StatusIu) -> Result<Option<usize>, TransportError> {
-        let data = self.slots[at].transfers[Part::Data as usize];
+        let data = self.slots[at].transfers[CommandPart::Data as usize];
         let Some(busy) = &mut self.slots[at].busy else { return Ok(None) };
         match unit {
             StatusIu::Sense { status, sense, .. } => {
@@ -252,7 +252,7 @@ impl<P: Pipes> Uas<P> {
                 if busy.has_ended() {
                     return Ok(Some(at));
                 }
-                if busy.is_out[Part::Data as usize] {
+                if busy.is_out[CommandPart::Data as usize] {
                     if status == ScsiStatus::Good {
                         let until = Instant::now() + DATA_AFTER_STATUS;
                         busy.deadline = Some(busy.deadline.map_or(until, |deadline| deadline.min(until)));
@@ -290,7 +290,7 @@ impl<P: Pipes> Uas<P> {
     /// Whether any command's data is in flight on this endpoint.
     fn has_data_on(&self, endpoint: Endpoint) -> bool {
         self.slots.iter().filter_map(|slot| slot.busy.as_ref()).any(|busy| {
-            busy.is_out[Part::Data as usize] && busy.job.data.transfer().is_some_and(|(on, _)| on == endpoint)
+            busy.is_out[CommandPart::Data as usize] && busy.job.data.transfer().is_some_and(|(on, _)| on == endpoint)
         })
     }
 
@@ -383,7 +383,7 @@ impl<P: Pipes> Uas<P> {
         }
         let len = workload.buffer_len();
         for at in 0..depth {
-            let data = self.slots[at].transfers[Part::Data as usize];
+            let data = self.slots[at].transfers[CommandPart::Data as usize];
             self.pipes.reserve(data, len).map_err(|error| error.during(PREPARING))?;
         }
         self.free.clear();
@@ -392,7 +392,7 @@ impl<P: Pipes> Uas<P> {
         let is_timed = workload.is_timed() || log::is_on();
         loop {
             while has_more && let Some(&at) = self.free.last() {
-                let data = self.slots[at].transfers[Part::Data as usize];
+                let data = self.slots[at].transfers[CommandPart::Data as usize];
                 match workload.next(&mut self.pipes.buffer(data)[..len]) {
                     Some(job) => {
                         self.free.pop();
@@ -447,7 +447,7 @@ impl<P: Pipes> Uas<P> {
         self.free.push(at);
         let Busy { job, started, moved, end: Some((status, sense)), .. } = busy else { return true };
         let completion = CommandEnd { transferred: moved, status, sense };
-        let buffer = self.pipes.buffer(self.slots[at].transfers[Part::Data as usize]);
+        let buffer = self.pipes.buffer(self.slots[at].transfers[CommandPart::Data as usize]);
         let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
         let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
         log::answered(&job, &completion, buffer, elapsed);
@@ -464,12 +464,12 @@ impl<P: Pipes> Uas<P> {
     /// unit did not take, has timed out.
     fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
         for at in 0..self.slots.len() {
-            let data = self.slots[at].transfers[Part::Data as usize];
+            let data = self.slots[at].transfers[CommandPart::Data as usize];
             let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline.is_some_and(|at| at <= now))
             else {
                 continue;
             };
-            if busy.end.is_none() || busy.is_cancelled || busy.is_out[Part::Command as usize] {
+            if busy.end.is_none() || busy.is_cancelled || busy.is_out[CommandPart::Command as usize] {
                 let deadline = busy.timeout;
                 return Err(TransportErrorKind::Timeout { deadline }.during(busy.job.cdb));
             }
@@ -485,7 +485,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Part of a command that a transfer moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+enum CommandPart {
     Command,
     Data,
     Status,
@@ -494,14 +494,14 @@ pub(super) enum Part {
 /// A tag's transfers and command.
 #[derive(Debug)]
 struct UasSlot {
-    /// The transfers, indexed by [`Part`]. Without streams all slots share the status's.
+    /// The transfers, indexed by [`CommandPart`]. Without streams all slots share the status's.
     pub transfers: [TransferId; 3],
     pub busy: Option<Busy>,
 }
 
 impl UasSlot {
     /// Records that one of the transfers is back. Returns its command in flight, if there is one.
-    pub fn take_back(&mut self, part: Part) -> Option<&mut Busy> {
+    pub fn take_back(&mut self, part: CommandPart) -> Option<&mut Busy> {
         let busy = self.busy.as_mut()?;
         busy.is_out[part as usize] = false;
         Some(busy)
@@ -510,14 +510,14 @@ impl UasSlot {
 
 /// A command in flight.
 #[derive(Debug)]
-pub(super) struct Busy {
+struct Busy {
     pub job: Job,
     /// Start time, if the workload is timed.
     pub started: Option<Instant>,
     /// Deadline, set when the engine first waits for the command: reading the clock can cost as much as a transfer.
     pub deadline: Option<Instant>,
     pub timeout: Duration,
-    /// Whether a transfer is in flight, indexed by [`Part`].
+    /// Whether a transfer is in flight, indexed by [`CommandPart`].
     pub is_out: [bool; 3],
     pub moved: usize,
     pub end: Option<(ScsiStatus, Option<Sense>)>,

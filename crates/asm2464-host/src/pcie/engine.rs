@@ -5,7 +5,7 @@
 use asm2464::Bdf;
 use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 use asm2464::tlp::engine::{
-    ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, GONE, NO_COMPLETION, SEND, STATUS,
+    ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, NO_COMPLETION, SEND, SENT, STATUS,
 };
 use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind};
 use thiserror::Error;
@@ -222,7 +222,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
             }
             write(BYTE_ENABLES, &[tlp.enables]);
             write(FORMAT, &[tlp.kind as u8]);
-            write(STATUS, &[GONE | COMPLETED | NO_COMPLETION]);
+            write(STATUS, &[SENT | COMPLETED | NO_COMPLETION]);
             write(FIRE, &[SEND]);
             steps.extend(answer.steps(tlp));
         }
@@ -236,7 +236,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     fn ended(&mut self, tlp: &Tlp, mut answer: RequestRegisters) -> Result<Option<Completion>, EngineError> {
         let is_posted = tlp.kind.is_posted();
         for _ in 0..if is_posted { POSTED_POLLS } else { POLLS } {
-            if is_posted && answer.status[0] & GONE != 0 {
+            if is_posted && answer.status[0] & SENT != 0 {
                 return Ok(None);
             }
             if let Some(completion) = answer.completion() {

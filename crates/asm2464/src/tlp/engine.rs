@@ -19,12 +19,12 @@ pub const COMPLETION: u16 = 0xB22A;
 pub const FIRE: u16 = 0xB254;
 /// Value of [`FIRE`].
 pub const SEND: u8 = 0x0F;
-/// State of the request: write 1 clears [`GONE`], [`COMPLETED`] and [`NO_COMPLETION`]. A posted write sets only
-/// [`GONE`]. Source: b0:0x999D, 0xAE2B-0xAE42; the runtime clears [`GONE`] after the request, then expects
+/// State of the request: write 1 clears [`SENT`], [`COMPLETED`] and [`NO_COMPLETION`]. A posted write sets only
+/// [`SENT`]. Source: b0:0x999D, 0xAE2B-0xAE42; the runtime clears [`SENT`] after the request, then expects
 /// exactly [`COMPLETED`].
 pub const STATUS: u16 = 0xB296;
 /// The request was sent.
-pub const GONE: u8 = 0x04;
+pub const SENT: u8 = 0x04;
 /// The completion arrived.
 pub const COMPLETED: u8 = 0x02;
 /// No completion arrived in time.

@@ -61,12 +61,15 @@ fn a_cards_failure_is_reported_with_its_place() {
     let mut found = |job| card.run(&mut pcie, &job).unwrap_err();
     let fault = |fault| TinyGpuError::Fault { at: Bdf::new(3, 0, 0), fault };
     let endless = found(Job { program: &[0x2000, 0x1401], cycle_limit: CYCLES_MAX, ..JOB });
-    assert_eq!(endless, fault(CardFault::NeverEnds { block: 0, word: 1 }));
+    assert_eq!(endless, fault(CardFault::Run(tiny_gpu::Fault::NeverEnds { block: 0, word: 1 })));
     assert_eq!(
         endless.to_string(),
         "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
-    assert_eq!(found(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
+    assert_eq!(
+        found(Job { program: &MATMUL[..5], ..JOB }),
+        fault(CardFault::Run(tiny_gpu::Fault::LeftProgram { block: 0, word: 5 }))
+    );
     for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
         assert_eq!(found(Job { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB }), fault(CardFault::NoTarget));
     }

@@ -146,7 +146,9 @@ fn ctrl_c_after_the_last_write_says_that_everything_is_written() {
     let output = flash.wait_with_output().unwrap();
     let printed = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{printed}");
-    assert!(printed.contains("everything is written") && !printed.contains("a write that has begun"), "{printed}");
+    // The first sentence comes from a thread that the end may overtake; then the error says it.
+    let says = ["everything is written", "everything was written"].iter().any(|says| printed.contains(says));
+    assert!(says && !printed.contains("a write that has begun"), "{printed}");
 }
 
 /// However few threads the system starts: from none to four.

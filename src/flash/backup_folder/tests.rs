@@ -131,6 +131,25 @@ fn a_manifest_is_read_strictly() {
 }
 
 #[test]
+fn a_backup_without_a_date_and_with_a_file_of_the_system_is_read() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    save(&sample_backup(), &folder).unwrap();
+    let path = folder.join(MANIFEST);
+    let dated = fs::read_to_string(&path).unwrap();
+    let undated: String = dated.split_inclusive('\n').filter(|line| !line.starts_with("date = ")).collect();
+    assert_ne!(undated, dated);
+    fs::write(&path, undated).unwrap();
+    for name in [".DS_Store", "Thumbs.db", "desktop.ini"] {
+        fs::write(folder.join(name), "the system's").unwrap();
+    }
+    assert_eq!(load(&folder).unwrap(), sample_backup());
+    assert!(describe(&folder).unwrap().written.is_some());
+    // It is the same backup, so that saving it again changes nothing.
+    assert!(!save(&sample_backup(), &folder).unwrap().is_new);
+}
+
+#[test]
 fn a_flash_without_firmware_is_backed_up_raw() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");

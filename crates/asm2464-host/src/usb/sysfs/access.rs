@@ -1,6 +1,7 @@
 //! Why the system lets no program of this user open a unit: udev's rules and its database. Source: udev(7),
 //! systemd's `70-uaccess.rules`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -44,8 +45,8 @@ impl Udev {
     }
 
     /// Those in other folders with the same structure.
-    pub fn at(rules: impl Into<PathBuf>, database: impl Into<PathBuf>) -> Self {
-        Self { rules: vec![rules.into()], database: database.into() }
+    pub fn at(rules: Vec<PathBuf>, database: impl Into<PathBuf>) -> Self {
+        Self { rules, database: database.into() }
     }
 
     /// Finds out why the unit at a port can't be opened. `None` if the system doesn't tell.
@@ -75,14 +76,23 @@ impl Udev {
         Some(stale.map_or(NoAccess::NoRule, NoAccess::StaleRule))
     }
 
-    /// The files of rules that are short enough to be some.
+    /// The files of rules that udev reads, and that are short enough to be some.
     fn files(&self) -> Vec<PathBuf> {
-        let all = self.rules.iter().flat_map(|folder| names(folder).into_iter().map(move |name| folder.join(name)));
-        let is_rules = |file: &PathBuf| {
-            file.extension().is_some_and(|end| end == "rules")
-                && fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_RULES)
-        };
-        all.filter(is_rules).collect()
+        let mut seen = BTreeSet::new();
+        let mut files = Vec::new();
+        for folder in &self.rules {
+            for name in names(folder) {
+                let file = folder.join(&name);
+                // A file takes the place of one with its name in a later folder, even if it holds no rules.
+                let is_first = seen.insert(name);
+                let is_rules = file.extension().is_some_and(|end| end == "rules")
+                    && fs::metadata(&file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_RULES);
+                if is_first && is_rules {
+                    files.push(file);
+                }
+            }
+        }
+        files
     }
 }
 
@@ -102,7 +112,8 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let sysfs = Sysfs::at(root.path().join("sys"), "/nowhere", "/nowhere");
-        let udev = Udev::at(root.path().join("rules"), root.path().join("data"));
+        let rules = ["rules", "lib"].map(|folder| root.path().join(folder)).to_vec();
+        let udev = Udev::at(rules, root.path().join("data"));
         let why = udev.no_access(&sysfs, &"3-1.2".parse().unwrap());
         let name = |file: PathBuf| PathBuf::from(file.file_name().unwrap());
         match why {
@@ -132,8 +143,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_rules_takes_the_place_of_one_with_its_name_in_a_later_folder() {
+        let covers = "ATTR{idVendor}==\"174c\", ATTR{idProduct}==\"2464\", TAG+=\"uaccess\"\n";
+        let (ours, packaged) = ("rules/70-asmpatch.rules", "lib/70-asmpatch.rules");
+        assert_eq!(why(&[(packaged, covers)]), Some(NoAccess::NotReplugged("70-asmpatch.rules".into())));
+        assert_eq!(
+            why(&[(ours, "# old\n"), (packaged, covers)]),
+            Some(NoAccess::StaleRule("70-asmpatch.rules".into()))
+        );
+    }
+
+    #[test]
     fn a_system_that_tells_nothing_about_the_unit_gives_no_reason() {
         let nowhere = Sysfs::at("/nowhere", "/nowhere", "/nowhere");
-        assert_eq!(Udev::at("/nowhere", "/nowhere").no_access(&nowhere, &"3-1.2".parse().unwrap()), None);
+        assert_eq!(Udev::at(vec!["/nowhere".into()], "/nowhere").no_access(&nowhere, &"3-1.2".parse().unwrap()), None);
     }
 }

@@ -1,10 +1,12 @@
 //! The options that select a unit and record its traffic, shared by every command that talks to one.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use crate::failure::AnyFailure;
 use crate::unit::{self, Selector, Unit};
 use asm2464::TransportKind;
+use asm2464::escape::Escape as _;
 use asm2464_dock::pcap::{Capture, CaptureError};
 use asm2464_host::bridge::Port;
 use clap::ValueEnum;
@@ -49,7 +51,8 @@ impl PortArgs {
     /// # Errors
     /// [`unit::ConnectError`]; also fails if a device file is wrong.
     pub fn port(&self, capture: Option<&Capture>) -> Result<Box<dyn Port>, AnyFailure> {
-        Ok(unit::port(&self.ids.load()?, self.device.as_ref(), capture)?)
+        let devices = self.ids.load()?;
+        Ok(opened(self.device.as_ref(), |device| unit::port(&devices, device, capture))?)
     }
 
     /// Selects the unit; `capture` records it. From here on Ctrl-C only sets a flag, so that the unit is
@@ -59,8 +62,25 @@ impl PortArgs {
     /// [`unit::ConnectError`]; also fails if a device file is wrong.
     pub fn choose(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
         interrupt::install();
-        Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)
+        let devices = self.ids.load()?;
+        Ok(opened(self.device.as_ref(), |device| unit::choose(&devices, device, capture))?)
     }
+}
+
+/// Opens what the selector names. Says on a terminal that this has made a new virtual unit: its name may be mistyped.
+///
+/// # Errors
+/// As for `open`.
+pub fn opened<'a, T, E>(
+    selector: Option<&'a Selector>,
+    open: impl FnOnce(Option<&'a Selector>) -> Result<T, E>,
+) -> Result<T, E> {
+    let new = unit::new_virtual(selector).filter(|_| std::io::stderr().is_terminal());
+    let opened = open(selector)?;
+    if let Some(dir) = new {
+        errln!("a new virtual unit in {}", dir.shown());
+    }
+    Ok(opened)
 }
 
 /// The value of `--transport`.

@@ -1,10 +1,11 @@
-//! The `asmpatch virtual` command: serves virtual units over usbredir and cycles their power.
+//! The `asmpatch virtual` command: configures virtual units, serves them over usbredir and cycles their power.
 
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 
 use crate::failure::{AnyFailure, Failure};
+use crate::unit;
 use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464_chip::practice;
@@ -15,6 +16,7 @@ use owo_colors::OwoColorize;
 
 use super::context::Context;
 use super::errors::Exit;
+use super::virtual_set::{self, SetArgs};
 use crate::cli::interrupt;
 
 /// Work with virtual units.
@@ -26,6 +28,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum VirtualCommand {
+    Set(SetArgs),
     Serve(ServeArgs),
     /// Cycle a served unit's power.
     ///
@@ -67,7 +70,9 @@ struct ServeArgs {
 /// Parses a `virtual:DIR` argument. No `PathBuf`, because shells would complete it without the prefix.
 fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
     match text.parse() {
-        Ok(Location::Virtual(dir)) if !dir.as_os_str().is_empty() => Ok(dir.into()),
+        Ok(Location::Virtual(dir)) if !dir.as_os_str().is_empty() => {
+            Ok(unit::virtual_folder(Some(dir)).map_err(|_| "the system names no home folder")?.into())
+        }
         _ => Err("expected `virtual:DIR`; only virtual units are served"),
     }
 }
@@ -79,6 +84,7 @@ fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
 /// reported, and the server waits for the next guest.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
+        VirtualCommand::Set(args) => virtual_set::run(args, context),
         VirtualCommand::Serve(args) => serve_units(args, context),
         VirtualCommand::Replug { device } => {
             replug(device, interrupt::install())?;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_unit::VirtualPort;
+use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Port, PortPath, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, UsbError, UsbPort};
 use derive_more::Display;
@@ -211,10 +211,22 @@ fn watch(capture: Option<&Capture>) -> Watch {
     watch
 }
 
-/// The folder of a virtual unit; without a name, the one in the user's data folder.
-fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, ConnectError> {
+/// Returns the folder in which a virtual unit will be made, if that is what the selector names.
+pub fn new_virtual(selector: Option<&Selector>) -> Option<PathBuf> {
+    let Some(Selector::Virtual(dir)) = selector else { return None };
+    virtual_folder(dir.clone()).ok().filter(|dir| VirtualUnit::is_new(dir))
+}
+
+/// The folder of a virtual unit; without a name, the one in the user's data folder. A leading `~` is the home folder.
+///
+/// # Errors
+/// [`ConnectError::NoDataFolder`].
+pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, ConnectError> {
     if let Some(dir) = dir {
-        return Ok(dir);
+        // No shell expands the tilde behind `virtual:`.
+        let Ok(below) = dir.strip_prefix("~") else { return Ok(dir) };
+        let home = etcetera::home_dir().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
+        return Ok(home.join(below));
     }
     let strategy = etcetera::choose_base_strategy().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
     Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
@@ -249,6 +261,11 @@ mod tests {
         assert_eq!(of("virtual"), Selector::Virtual(None));
         assert_eq!(of("virtual:"), Selector::Virtual(None));
         assert_eq!(of("virtual:/tmp/unit"), Selector::Virtual(Some("/tmp/unit".into())));
+        let home = etcetera::home_dir().unwrap();
+        assert_eq!(virtual_folder(Some("~/docks/a".into())).unwrap(), home.join("docks/a"));
+        for own in ["a/~/b", "~a", "/~"] {
+            assert_eq!(virtual_folder(Some(own.into())).unwrap(), PathBuf::from(own));
+        }
         assert_eq!(of("virtuality"), Selector::Serial("virtuality".to_owned()));
     }
 

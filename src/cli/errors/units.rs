@@ -262,7 +262,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::listen",
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets",
-        "run `asmpatch virtual` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
+        "`asmpatch virtual` serves on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
     "asmpatch::serve::not_a_socket", "name a path that does not exist yet";
     "asmpatch::serve::pairs", "give one --device for each --listen, in the same order";
     "asmpatch::serve::protocol",
@@ -337,6 +337,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::tag", "the unit was reset; run the command again";
     "asmpatch::usb::timeout", "the unit was reset; if the next command fails too, " ReplugIt;
     "asmpatch::usb::unavailable", "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
+    "asmpatch::virtual::dock", "name a virtual unit, as in `--device virtual:u`";
     "asmpatch::virtual_unit::absent",
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
     "asmpatch::virtual_unit::busy", "wait for the other command to end, or name another folder";
@@ -346,6 +347,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`virtual:DIR` needs a folder that you may write to; the unit's flash lives in it";
     "asmpatch::virtual_unit::flash_size",
         "delete the file to start with a new unit, or name another folder";
+    "asmpatch::virtual_unit::foreign",
+        "nothing was written there: name a new folder, or an empty one, as in `--device virtual:u`";
     "asmpatch::virtual_unit::mute",
         "the practice image of an older asmpatch does not come up with this one: delete flash.bin in the unit's folder for \
          a new unit. To keep the flash and write another image, set `state = \"boot-loader\"` in its bridge.toml";
@@ -359,7 +362,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::replug_file",
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_unit::scenario",
-        "`asmpatch help virtual-unit` lists the keys of a scenario; without the file the defaults apply";
+        "`asmpatch virtual set KEY=VALUE` writes it in every shell, and `asmpatch help virtual-unit` lists the keys; \
+         without the file the defaults apply";
     "asmpatch::xdata::flash_controller",
         "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash` \
          and `asmpatch restore` write the flash, after a backup and a question; `asmpatch backup` reads it";

@@ -29,7 +29,7 @@ use crate::cli::backup_place;
 use crate::cli::bench::self_test;
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
-use crate::cli::device::Recording;
+use crate::cli::device::{Recording, opened};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::log;
@@ -73,9 +73,9 @@ impl<'a> WritingRun<'a> {
         let with_name = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match args.device.as_slice() {
             [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(with_name).collect(),
-            [] | [_] => vec![with_name(unit::port(&devices, args.device.first(), capture)?)],
+            [] | [_] => vec![with_name(opened(args.device.first(), |device| unit::port(&devices, device, capture))?)],
             named if choice.several => {
-                let find = |selector| match unit::port(&devices, Some(selector), capture) {
+                let find = |selector| match opened(Some(selector), |device| unit::port(&devices, device, capture)) {
                     Ok(port) => with_name(port),
                     Err(error) => (selector.to_string(), Err(error.into())),
                 };

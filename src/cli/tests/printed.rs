@@ -13,12 +13,13 @@ use crate::cli::command_line::CommandLine;
 use crate::cli::{errors, help};
 
 /// Placeholders of what is printed, each with the reason that the program can't know the value.
-const UNKNOWN: [(&str, &str); 9] = [
+const UNKNOWN: [(&str, &str); 10] = [
     ("COPY", "a file that the user has from elsewhere"),
     ("FILE", "an image of the user's choice, where the command that failed names none"),
     ("IMAGE", "an image of the user's choice, or a name for a new one"),
     ("ORIGINAL", "a name for a new file"),
     ("DIR", "a folder of the user's choice, where the command that failed names none"),
+    ("KEY=VALUE", "a key of the user's choice"),
     ("TEXT", "a serial number of the user's choice"),
     ("VID:PID", "the ID of a dock that asmpatch does not know"),
     ("PORT", "one of the ports that the error lists"),
@@ -123,7 +124,11 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
         if page.is_none() && !is_unknown && !registers.contains(&placeholder) {
             return Some(format!("{placeholder} is known"));
         }
-        let value = page.map_or(if placeholder == "VID:PID" { "174c:2464" } else { "1-2" }, |(_, value)| value);
+        let value = match placeholder {
+            "VID:PID" => "174c:2464",
+            "KEY=VALUE" => "serial=A",
+            _ => page.map_or("1-2", |(_, value)| value),
+        };
         values.iter_mut().for_each(|word| *word = word.replace(placeholder, value));
     }
     if let ["asmpatch", "help", topic @ ..] = &*values.iter().map(String::as_str).collect::<Vec<_>>() {

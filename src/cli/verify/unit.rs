@@ -9,6 +9,7 @@ use asm2464::firmware::{FileOffset, Part};
 use serde::Serialize;
 
 use crate::cli::context::Context;
+use crate::cli::device::opened;
 use crate::cli::flash::Screen;
 use crate::cli::interrupt;
 use crate::cli::known::KnownUnits;
@@ -37,7 +38,8 @@ pub struct Comparison {
 /// Fails if no unit is found, or if it does not allow reading its flash.
 pub fn read(selector: &Selector, ids: &KnownUnits, context: &Context) -> Result<Backup, AnyFailure> {
     let interrupt = interrupt::install();
-    let mut port = unit::port(&ids.load()?, Some(selector), None)?;
+    let devices = ids.load()?;
+    let mut port = opened(Some(selector), |device| unit::port(&devices, device, None))?;
     Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)
 }
 

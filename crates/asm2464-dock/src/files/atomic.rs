@@ -268,6 +268,11 @@ fn remove_in(folder: &Path, own: &File) {
 #[cfg(not(unix))]
 fn remove_in(_folder: &Path, _own: &File) {}
 
+/// Whether a file's name is one that an unfinished write leaves behind.
+pub fn is_temporary(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// Whether a temporary name is that of a folder; `None` if asmpatch does not make such names.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is removed there"))]
 fn is_folder_of_ours(name: &str) -> Option<bool> {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use asm2464::escape::Escape as _;
 use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
 use asm2464::flash::DUMP_LEN;
 use asm2464::scsi::BLOCK_LEN;
@@ -20,11 +21,11 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::nor::{FLASH_LEN, NorFlash};
-use super::replug::Requests;
+use super::replug::{REQUEST_FILE, Requests};
 use super::scenario::{Behind, Factory, Scenario, ScenarioError};
 use super::unit::VirtualUnit;
 use crate::files::atomic::{self, AtomicWriteError};
-use crate::files::file;
+use crate::files::{file, toml_file};
 
 /// File with the SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";
@@ -56,6 +57,14 @@ pub enum VirtualOpenError {
         /// The processes that have it open, if the system reports them.
         users: Vec<Process>,
     },
+    /// The folder has no unit, but other things.
+    #[error("{} holds {}, and no virtual unit", dir.display(), found.shown())]
+    Foreign {
+        /// The folder.
+        dir: PathBuf,
+        /// One of the things in it.
+        found: String,
+    },
     /// The flash's file has the wrong size.
     #[error("{} has {found} bytes, expected {FLASH_LEN}, or {DUMP_LEN} of a copy of a dock's flash", path.display())]
     FlashSize {
@@ -84,6 +93,7 @@ pub enum VirtualOpenError {
 asm2464::coded!(VirtualOpenError {
     File => System "asm2464::virtual_unit::file",
     Busy => Device "asm2464::virtual_unit::busy",
+    Foreign => Refused "asm2464::virtual_unit::foreign",
     FlashSize => BadInput "asm2464::virtual_unit::flash_size",
     Scenario => BadInput "asm2464::virtual_unit::scenario",
     Write(cause) => cause,
@@ -99,13 +109,8 @@ impl VirtualUnit {
     /// # Errors
     /// [`VirtualOpenError`].
     pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
-        let scenario_path = dir.join(SCENARIO_FILE);
-        let scenario = match file::read_regular_text(&scenario_path, MAX_SCENARIO_LEN) {
-            Ok(text) => Scenario::parse(&text)
-                .map_err(|source| VirtualOpenError::Scenario { path: scenario_path.clone(), source })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Scenario::default(),
-            Err(source) => return Err(VirtualOpenError::File { what: "read", path: scenario_path, source }),
-        };
+        let scenario = Scenario::parse(&scenario_text(dir)?).map_err(scenario_error(dir))?;
+        refuse_foreign(dir)?;
         file::make_folder(dir).map_err(file_error("make the folder", dir))?;
         let flash = flash_in(dir, &scenario, image)?;
         let requests = Requests::of(dir);
@@ -120,6 +125,24 @@ impl VirtualUnit {
         let mut unit = Self::assemble(scenario, flash, disk);
         unit.requests = Some(requests);
         Ok(unit)
+    }
+
+    /// Whether the folder has no unit yet: opening it makes one.
+    pub fn is_new(dir: &Path) -> bool {
+        dir.join(FLASH_FILE).symlink_metadata().is_err()
+    }
+
+    /// Sets keys of the scenario in a folder, each to a value as TOML writes it or to a text; without a value, takes
+    /// the key out. Creates folder and file if they are missing. Changes nothing if the result is no scenario.
+    ///
+    /// # Errors
+    /// [`VirtualOpenError`].
+    pub fn configure(dir: &Path, edits: &[(String, String)]) -> Result<(), VirtualOpenError> {
+        refuse_foreign(dir)?;
+        let text = edits.iter().fold(scenario_text(dir)?, |text, (key, value)| edited(&text, key, value));
+        Scenario::parse(&text).map_err(scenario_error(dir))?;
+        file::make_folder(dir).map_err(file_error("make the folder", dir))?;
+        Ok(atomic::write(&dir.join(SCENARIO_FILE), text.as_bytes())?)
     }
 
     /// Whether another process, or another value in this one, has the folder's unit open.
@@ -148,6 +171,64 @@ impl VirtualUnit {
         };
         Ok(Self::assemble(scenario, flash, disk))
     }
+}
+
+/// Reads the scenario's file; empty if there is none. A byte-order mark of UTF-8 is left out.
+fn scenario_text(dir: &Path) -> Result<String, VirtualOpenError> {
+    let path = dir.join(SCENARIO_FILE);
+    let bytes = match file::read_regular(&path, MAX_SCENARIO_LEN) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(source) => return Err(VirtualOpenError::File { what: "read", path, source }),
+    };
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    if bytes.starts_with(b"\xFF\xFE") || bytes.starts_with(b"\xFE\xFF") {
+        return Err(scenario_error(dir)(ScenarioError::Utf16));
+    }
+    String::from_utf8(bytes.to_vec()).map_err(|_| scenario_error(dir)(ScenarioError::NotUtf8))
+}
+
+fn scenario_error(dir: &Path) -> impl FnOnce(ScenarioError) -> VirtualOpenError {
+    let path = dir.join(SCENARIO_FILE);
+    move |source| VirtualOpenError::Scenario { path, source }
+}
+
+/// Sets a key among those before the first table of a scenario, or takes it out if `value` is empty.
+fn edited(text: &str, key: &str, value: &str) -> String {
+    let first_table = text.lines().position(|line| line.trim_start().starts_with('[')).unwrap_or(usize::MAX);
+    let mut kept = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let is_key = line.split_once('=').is_some_and(|(own, _)| own.trim() == key);
+        if !is_key || number > first_table {
+            kept = kept + line + "\n";
+        }
+    }
+    if value.is_empty() {
+        return kept;
+    }
+    let line = format!("{key} = {value}\n");
+    if line.parse::<toml::Table>().is_ok() {
+        return line + &kept;
+    }
+    format!("{key} = {}\n", toml_file::string(value)) + &kept
+}
+
+/// Refuses a folder without a unit that holds other things: a mistyped name, where nobody expects new files.
+fn refuse_foreign(dir: &Path) -> Result<(), VirtualOpenError> {
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    if !VirtualUnit::is_new(dir) {
+        return Ok(());
+    }
+    let mut others = Vec::new();
+    for entry in entries {
+        let found = entry.map_err(file_error("read", dir))?.file_name().to_string_lossy().into_owned();
+        let is_ours = [SCENARIO_FILE, SSD_FILE, REQUEST_FILE].contains(&found.as_str()) || atomic::is_temporary(&found);
+        if !is_ours {
+            others.push(found);
+        }
+    }
+    let Some(found) = others.into_iter().min() else { return Ok(()) };
+    Err(VirtualOpenError::Foreign { dir: dir.to_owned(), found })
 }
 
 fn named(users: &[Process]) -> String {

@@ -98,7 +98,7 @@ pub fn replug(dir: &Path, interrupt: Interrupt<'_>) -> Result<(), ReplugError> {
 }
 
 /// Name of the request file.
-const REQUEST_FILE: &str = "replug";
+pub(super) const REQUEST_FILE: &str = "replug";
 /// Interval at which the server and the command poll for the file.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 

@@ -216,6 +216,12 @@ pub enum ScenarioError {
     /// Not TOML, an unknown key, or a value of the wrong type.
     #[error("{0}")]
     Toml(String),
+    /// UTF-16, as Windows PowerShell's `>` writes it.
+    #[error("it is UTF-16, as `>` writes it in Windows PowerShell, expected UTF-8")]
+    Utf16,
+    /// Neither UTF-8 nor UTF-16 with a byte-order mark.
+    #[error("it is not UTF-8")]
+    NotUtf8,
     /// The SSD's size is invalid.
     #[error("`behind.ssd.bytes` is {0}, expected a multiple of 512 from 512 to 2^50")]
     SsdSize(u64),

@@ -9,7 +9,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464_chip::practice;
 
 use super::bulk_only;
-use crate::virtual_unit::{ReplugError, VirtualOpenError, VirtualUnit, replug};
+use crate::virtual_unit::{ReplugError, ScenarioError, VirtualOpenError, VirtualUnit, replug};
 
 #[test]
 fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
@@ -49,6 +49,75 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 }
 
 #[test]
+fn a_folder_with_other_things_gets_no_unit_and_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("passwd"), b"mine").unwrap();
+    for opened in [
+        VirtualUnit::open(dir.path(), None).map(drop),
+        VirtualUnit::configure(dir.path(), &[("state".to_owned(), "absent".to_owned())]),
+    ] {
+        let error = opened.unwrap_err();
+        assert!(matches!(&error, VirtualOpenError::Foreign { found, .. } if found == "passwd"), "{error}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    // A unit stays one whatever else is put beside it, and its own files make no folder foreign.
+    fs::rename(dir.path().join("passwd"), dir.path().join("ssd.bin")).unwrap();
+    fs::write(dir.path().join("bridge.toml"), "").unwrap();
+    assert!(VirtualUnit::is_new(dir.path()));
+    drop(VirtualUnit::open(dir.path(), None).unwrap());
+    fs::write(dir.path().join("notes.txt"), b"mine").unwrap();
+    assert!(!VirtualUnit::is_new(dir.path()));
+    drop(VirtualUnit::open(dir.path(), None).unwrap());
+}
+
+#[test]
+fn a_scenario_in_another_encoding_is_named_and_a_mark_of_utf_8_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = |bytes: &[u8]| {
+        fs::write(dir.path().join("bridge.toml"), bytes).unwrap();
+        VirtualUnit::open(dir.path(), None).map(drop)
+    };
+    let text = "serial = \"A\"\n";
+    opened(format!("\u{feff}{text}").as_bytes()).unwrap();
+    let words: Vec<u16> = text.encode_utf16().collect();
+    let little: Vec<u8> = [0xFEFF].iter().chain(&words).flat_map(|word| word.to_le_bytes()).collect();
+    let big: Vec<u8> = [0xFEFF].iter().chain(&words).flat_map(|word| word.to_be_bytes()).collect();
+    for bytes in [little, big] {
+        let error = opened(&bytes).unwrap_err();
+        assert!(matches!(&error, VirtualOpenError::Scenario { source: ScenarioError::Utf16, .. }), "{error:?}");
+    }
+    let error = opened(b"serial = \"\xE4\"").unwrap_err();
+    assert!(matches!(&error, VirtualOpenError::Scenario { source: ScenarioError::NotUtf8, .. }), "{error:?}");
+}
+
+#[test]
+fn a_key_is_set_changed_and_taken_out_and_what_would_be_no_scenario_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let unit = dir.path().join("u");
+    let file = unit.join("bridge.toml");
+    let set = |edits: &[(&str, &str)]| {
+        let edits: Vec<_> = edits.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        VirtualUnit::configure(&unit, &edits).map(|()| fs::read_to_string(&file).unwrap())
+    };
+    assert_eq!(set(&[("power-loss-after", "70000")]).unwrap(), "power-loss-after = 70000\n");
+    assert_eq!(set(&[("state", "absent"), ("power-loss-after", "")]).unwrap(), "state = \"absent\"\n");
+    fs::write(&file, "# mine\nstate = \"auto\"\n[timing]\nstate = 1\n").unwrap();
+    let error = set(&[("state", "absent")]).unwrap_err();
+    assert!(error.to_string().contains("bridge.toml"), "the table has an unknown key: {error}");
+    fs::write(&file, "# mine\nstate = \"auto\"\n[timing]\nerase-sector-ms = 1\n").unwrap();
+    let kept = "state = \"absent\"\n# mine\n[timing]\nerase-sector-ms = 1\n";
+    assert_eq!(set(&[("state", "absent")]).unwrap(), kept);
+    for (key, value) in [("colour", "red"), ("state", "gone"), ("timing.erase-sector-ms", "x"), ("a\nb", "1")] {
+        assert!(matches!(set(&[(key, value)]), Err(VirtualOpenError::Scenario { .. })), "{key}={value}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), kept);
+    }
+    assert_eq!(
+        set(&[("behind", "{ ssd = { bytes = 1048576 } }")]).unwrap().lines().next(),
+        Some("behind = { ssd = { bytes = 1048576 } }")
+    );
+}
+
+#[test]
 fn replug_refuses_a_unit_without_a_server_and_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     drop(VirtualUnit::open(dir.path(), None).unwrap());
@@ -66,7 +135,9 @@ fn replug_refuses_a_unit_without_a_server_and_can_be_interrupted() {
 #[test]
 fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
     let dir = tempfile::tempdir().unwrap();
-    let (target, ssd, flash) = (dir.path().join("precious"), dir.path().join("ssd.bin"), dir.path().join("flash.bin"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (target, ssd, flash) =
+        (elsewhere.path().join("precious"), dir.path().join("ssd.bin"), dir.path().join("flash.bin"));
     fs::write(&target, b"mine").unwrap();
     std::os::unix::fs::symlink(&target, &ssd).unwrap();
     fs::write(dir.path().join("bridge.toml"), "behind = { ssd = { bytes = 1048576 } }\n").unwrap();

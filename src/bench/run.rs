@@ -248,7 +248,8 @@ fn obstacle(
     // Open firmware keeps PCIe over the recovery of its queue.
     let is_silent = |outcome: &Outcome| matches!(outcome, Outcome::NoAnswer { .. });
     let was_recovered = subject.firmware().state == BridgeState::Vendor
-        && (integrity.outcomes().any(|(_, outcome)| is_silent(outcome)) || rows.iter().any(|row| is_silent(&row.outcome)));
+        && (integrity.outcomes().any(|(_, outcome)| is_silent(outcome))
+            || rows.iter().any(|row| is_silent(&row.outcome)));
     let cleared = || (path.is_tlp() && was_recovered).then_some(Skip::AfterRecovery);
     let skip = left_out(subject, path, plan, known).or_else(unreachable).or_else(cleared);
     skip.map(|reason| Outcome::NotRun { reason }).or_else(|| integrity.obstacle(path).cloned()).or_else(silent)

@@ -150,7 +150,7 @@ fn fill(folder: &Path, backup: &Backup) -> Result<(), BackupFolderError> {
     let manifest = BackupManifest {
         format: FORMAT,
         tool: backup.tool.clone(),
-        date: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
+        date: Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string()),
         unit: backup.unit.clone(),
         file: entries,
     };

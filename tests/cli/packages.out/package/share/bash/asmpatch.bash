@@ -1,2 +1,2 @@
-_asmpatch_units() {
+_asmpatch() {
 ...

@@ -218,7 +218,9 @@ fn by_text(file: &[u8]) -> Option<FileKind> {
     if text.contains("\n[unit]\n") && text.contains("name = \"config-0.bin\"") {
         return Some(FileKind::BackupList);
     }
-    let is_report = ["\"schema\"", "\"tool\"", "\"diagnosis\""].iter().all(|key| text.contains(key));
+    // Reports of the first builds have a diagnosis in place of facts.
+    let has = |key: &str| text.contains(&format!("\"{key}\""));
+    let is_report = has("schema") && has("tool") && (has("facts") || has("diagnosis"));
     if kind == TextKind::Json && is_report {
         return Some(FileKind::Report);
     }
@@ -346,6 +348,7 @@ mod tests {
             (b"\x0A\x0D\x0D\x0A\x1C\0\0\0", "a capture of USB traffic"),
             (b"%PDF-1.7\n%\xE2\xE3", "a PDF document"),
             (b"{\n  \"schema\": 6,\n  \"tool\": \"1\",\n  \"diagnosis\": {}\n}", "a report of `asmpatch doctor`"),
+            (b"{\n  \"facts\": {},\n  \"schema\": 7,\n  \"tool\": \"1\"\n}", "a report of `asmpatch doctor`"),
             (b"an image goes here, some day", "text"),
             (b"\x75\x81\x60\x12", "another kind of file"),
         ] {

@@ -90,6 +90,7 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
             CopyExtent::Part => format!("see what is in it: `asmpatch info {named}`"),
             CopyExtent::Larger => return None,
         },
+        FileKind::Report => format!("`asmpatch doctor --from {named}` diagnoses it again"),
         FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
             format!("name the image beside it: {}", shell::path(path.with_extension("")))
         }
@@ -109,6 +110,7 @@ mod tests {
         let help = |path: &str, kind: FileKind| command_for(&kind, path.as_ref()).unwrap();
         let code = || FileKind::Code(CodeFormat::Elf);
         assert!(help("a/f.elf", code()).contains("wrap a/f.elf -o a/f.bin`"));
+        assert!(help("r.json", FileKind::Report).contains("doctor --from r.json`"));
         assert!(help("f.bin", code()).contains("wrap f.bin -o f.image.bin`"));
         assert!(help("-f", FileKind::Zip).contains(&format!("--from {} ", shell::path("-f"))));
     }

@@ -166,7 +166,7 @@ fn each_page_of_the_documents_fits_the_terminal_but_for_commands() {
 #[test]
 fn a_new_virtual_unit_is_said_once_so_that_a_mistyped_name_is_seen() {
     let folder = tempfile::tempdir().unwrap();
-    let said = |line: &str| at_terminal(folder.path(), line).text().contains("a new virtual unit in dokc");
-    assert!(said("asmpatch doctor --device virtual:dokc"));
-    assert!(!said("asmpatch doctor --device virtual:dokc"));
+    let said = |line: &str| at_terminal(folder.path(), line).text().contains("a new virtual unit in dock2");
+    assert!(said("asmpatch doctor --device virtual:dock2"));
+    assert!(!said("asmpatch doctor --device virtual:dock2"));
 }

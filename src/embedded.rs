@@ -34,7 +34,7 @@ const PATCHES: &[(&str, &str)] = data![
     "patches/status-0x2a12.toml",
 ];
 
-/// The pages of docs/: build.rs makes it.
+/// The pages of docs/ for users and firmware authors: build.rs makes it.
 const PAGES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/docs.zip"));
 
 /// Returns the page of docs/ with this file name, if there is one.
@@ -99,19 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_page_of_the_documents_is_in_the_binary_as_it_is() {
+    fn the_pages_in_the_binary_are_those_of_the_documents() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-        let mut names = Vec::new();
-        for entry in fs::read_dir(docs).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "md") {
-                let name = path.file_name().unwrap().to_str().unwrap();
-                assert_eq!(page(name).unwrap(), fs::read_to_string(&path).unwrap(), "{name}");
-                names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
-            }
+        for name in page_names() {
+            let file = format!("{name}.md");
+            assert_eq!(page(&file).unwrap(), fs::read_to_string(docs.join(&file)).unwrap(), "{name}");
         }
-        names.sort();
-        assert_eq!(page_names(), names);
+        for name in ["README", "errors", "recovery", "doctor", "formats", "platforms"] {
+            assert!(page_names().iter().any(|page| page == name), "{name}");
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use asm2464::Kind;
 
 /// Print a command's help, a page of the documents, or advice on an error.
 ///
-/// A page is a file of docs/: the program carries those for users and firmware authors, and `asmpatch help README` lists all. One that has a command's
-/// name takes its whole name, as in `asmpatch help bench.md`.
+/// A page is a file of docs/: the program carries those for users and firmware authors. `asmpatch help README` lists
+/// all. One that has a command's name takes its whole name, as in `asmpatch help bench.md`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   asmpatch help flash             as asmpatch flash --help

@@ -80,7 +80,7 @@ fn the_newest_open_firmware_takes_one_download_and_one_flash() {
     let url = server.url("/firmware_wrapped.bin");
     good(folder.path(), &["download", "ed4e39b", "--from", &url]);
     let flashed = good(folder.path(), &["flash", "ed4e39b", "--device", "virtual:dock", "--yes"]);
-    assert!(flashed.contains("  image     ed4e39b: "), "{flashed}");
+    assert!(flashed.contains("  image    ed4e39b: "), "{flashed}");
     let listed = good(folder.path(), &["list", "--device", "virtual:dock"]);
     assert!(listed.contains("custom ed4e39b7-CLEAN"), "{listed}");
     // Doctor reports no missing feature of this build.

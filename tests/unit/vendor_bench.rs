@@ -229,7 +229,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_ctrl_c() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
     // It strikes while the rows are measured: the check before them takes some thousand E5s.
-    let fault = "[[fault]]\nkind = \"bad-tag\"\nopcode = 0xE5\nnth = 30000\n";
+    let fault = "[[fault]]\nkind = \"bad-tag\"\nopcode = 0xE5\nnth = 15000\n";
     let [before, after] = memory_around(fault, |bridge| {
         let moment = Duration::from_secs(2);
         let mut plan = plan(&[Path::TlpWrite], Vec::new());

@@ -3,13 +3,15 @@
 
 # shellcheck shell=bash
 
-# client RELEASE PORT COMMAND [ARGUMENT...]: runs a release's client on the unit at a port.
+# client RELEASE PORT COMMAND [ARGUMENT...]: runs a release's client on the unit at a port. hcq2 is in no release: it runs
+# on the newest wheel.
 client() {
-  local release=$1 port=$2 command=$3 device libusb
+  local release=$1 port=$2 command=$3 wheel device libusb
   shift 3
+  wheel=${release/hcq2/0.14.0}
   device=$(device_of "$port")
   libusb=$(echo /usr/lib/*/libusb-1.0.so.0)
-  PYTHONPATH=$cache/tinygrad-$release PYTHONDONTWRITEBYTECODE=1 LIBUSB_PATH=$libusb \
+  PYTHONPATH=$cache/tinygrad-$wheel PYTHONDONTWRITEBYTECODE=1 LIBUSB_PATH=$libusb \
     python3 "$vm/clients/tinygrad-$release.py" "$command" "$(cat "$device/idVendor")" "$(cat "$device/idProduct")" "$@"
 }
 
@@ -28,6 +30,17 @@ the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware() {
   open_unit 0 runtime
   client 0.14.0 0 check
   unplug 0
+}
+
+# tinygrad's next client, whose order of calls is played on each build of the open firmware.
+the_order_of_calls_of_tinygrad_s_next_client_moves_every_byte_through_each_build_of_the_open_firmware() {
+  local kind
+  for kind in open newest usb4; do
+    [ -e "$images/$kind.bin" ] || continue
+    open_at 0 "next-$kind" "$kind" 'behind = "tiny-gpu"'
+    client hcq2 0 check
+    unplug 0
+  done
 }
 
 # open_unit PORT NAME: makes a unit that runs open firmware, to which no driver binds.
@@ -116,6 +129,7 @@ fi
 if [ -e "$images/open.bin" ] && has_runtime 0.14.0; then
   client_cases+=(
     the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware
+    the_order_of_calls_of_tinygrad_s_next_client_moves_every_byte_through_each_build_of_the_open_firmware
     a_unit_in_use_is_refused_to_a_second_program_and_free_after_the_first
   )
 fi

@@ -129,6 +129,7 @@ prepare_images() {
   fi
   if [ -n "${ASMPATCH_OPEN_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_IMAGE" "$images/open.bin"; fi
   if [ -n "${ASMPATCH_OPEN_NEW_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_NEW_IMAGE" "$images/newest.bin"; fi
+  if [ -n "${ASMPATCH_OPEN_USB4_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_USB4_IMAGE" "$images/usb4.bin"; fi
   # Compiled as in docs/firmware-authors.md.
   (cd "$images" && sdcc -mmcs51 --debug --xram-loc 0x1000 --xram-size 0x1000 -Wl-bGSINIT0=0x0220 "$root/examples/firmware/sample.c")
 }

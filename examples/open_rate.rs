@@ -16,7 +16,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asm2464::scsi::XdataAddress;
-use asm2464::sram::{SECTOR_LEN, SRAM_LEN};
+use asm2464::sram::{SRAM_LEN, SRAM_SECTOR_LEN};
 use asm2464::tlp::Tlp;
 use asm2464_host::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SramTransfer};
 use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge};
@@ -81,7 +81,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: open_rate PORT e4|tlp|f0-write|f0-read|f2-write BYTES PIECE DEPTH".into());
     };
     let (bytes, piece, depth): (usize, usize, usize) = (bytes.parse()?, piece.parse()?, depth.parse()?);
-    if bytes == 0 || !bytes.is_multiple_of(SECTOR_LEN) || bytes > SRAM_LEN || !piece.is_multiple_of(SECTOR_LEN) {
+    if bytes == 0
+        || !bytes.is_multiple_of(SRAM_SECTOR_LEN)
+        || bytes > SRAM_LEN
+        || !piece.is_multiple_of(SRAM_SECTOR_LEN)
+    {
         return Err("BYTES and PIECE: multiples of 512, BYTES from 512 to 524,288".into());
     }
     let selector: Selector = port.parse()?;
@@ -176,7 +180,8 @@ impl Rate<'_> {
                 (began.elapsed(), data.clone(), pieces.came)
             }
             "f2-write" => {
-                let transfer = SramTransfer { to_host: false, first_slot: 0, sectors: (bytes / SECTOR_LEN) as u16 };
+                let transfer =
+                    SramTransfer { to_host: false, first_slot: 0, sectors: (bytes / SRAM_SECTOR_LEN) as u16 };
                 began = Instant::now();
                 if piece == 0 {
                     bridge.sram_write(0, &data)?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
-use asm2464::sram::SECTOR_LEN;
+use asm2464::sram::SRAM_SECTOR_LEN;
 use asm2464_host::bridge::{BusSpeed, JobData};
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
@@ -303,7 +303,7 @@ paths! {
         writes: true,
         sends: Sends::Transfers,
         check: Some(Check::F2),
-        step: SECTOR_LEN,
+        step: SRAM_SECTOR_LEN,
         sizes: &[4096, 65_536, 262_144, 524_288],
         depth: Depth::Planned,
         published: &[opens(700.0, Some(BusSpeed::SuperPlus)), F2_AT_5],

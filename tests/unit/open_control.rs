@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
-use asm2464::sram::SLOT_LEN;
+use asm2464::sram::SRAM_SLOT_LEN;
 use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::open::SramTransfer;
@@ -111,10 +111,10 @@ fn streams_write_and_read_memory_with_one_and_with_many_in_flight() {
 fn f2_fills_the_sram_slot_by_slot_and_all_of_it() {
     for speed in SPEEDS {
         let (mut bridge, unit) = opened(speed);
-        for (slot, len) in [(0, 512), (3, SLOT_LEN), (0, 0x8_0000), (31, SLOT_LEN)] {
+        for (slot, len) in [(0, 512), (3, SRAM_SLOT_LEN), (0, 0x8_0000), (31, SRAM_SLOT_LEN)] {
             let data = pattern(len, usize::from(slot));
             bridge.sram_write(slot, &data).unwrap();
-            let start = usize::from(slot) * SLOT_LEN;
+            let start = usize::from(slot) * SRAM_SLOT_LEN;
             assert!(unit.lock().data_buffer_mut()[start..start + len] == data[..], "{speed} {slot} {len}");
         }
     }

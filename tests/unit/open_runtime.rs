@@ -11,7 +11,9 @@ use asm2464::Coded as _;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
-use asm2464::sram::{FENCE, FENCE_ADDRESS, SECTOR_LEN, SLOT_LEN, SRAM_ADDRESS, SRAM_LEN, VENDOR_COMPLETIONS_PAGE};
+use asm2464::sram::{
+    FENCE, FENCE_ADDRESS, SRAM_ADDRESS, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN, VENDOR_COMPLETIONS_PAGE,
+};
 use asm2464::tlp::Tlp;
 use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{ControlAnswer, Scenario, SharedUnit, VirtualPipes, VirtualUnit};
@@ -186,7 +188,7 @@ fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
             if let Some(page) = page {
                 dock.bridge.set_completions_page(page).unwrap();
             }
-            for len in [SECTOR_LEN, SLOT_LEN + SECTOR_LEN, SRAM_LEN] {
+            for len in [SRAM_SECTOR_LEN, SRAM_SLOT_LEN + SRAM_SECTOR_LEN, SRAM_LEN] {
                 let data = pattern(len, len as u32);
                 dock.bridge.sram_write(0, &data).unwrap();
                 let mut found = vec![0; len];
@@ -194,7 +196,7 @@ fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
                 assert!(found == data, "{page:x?} {len}");
             }
         }
-        for (first_slot, len) in [(0, 0), (0, 511), (31, SLOT_LEN + SECTOR_LEN), (32, SECTOR_LEN)] {
+        for (first_slot, len) in [(0, 0), (0, 511), (31, SRAM_SLOT_LEN + SRAM_SECTOR_LEN), (32, SRAM_SECTOR_LEN)] {
             assert!(dock.bridge.sram_write(first_slot, &vec![0; len]).is_err());
         }
     }
@@ -263,8 +265,8 @@ fn a_window_has_arrived_when_the_device_has_read_its_sentinel_and_one_that_nobod
     for image in images() {
         let mut dock = Dock::plain(&image, CARD);
         let (card, _) = dock.card();
-        for (first_slot, len) in [(0, SECTOR_LEN), (8, 0x4_0000 - SECTOR_LEN)] {
-            let (data, start) = (pattern(len, 3), usize::from(first_slot) * SLOT_LEN);
+        for (first_slot, len) in [(0, SRAM_SECTOR_LEN), (8, 0x4_0000 - SRAM_SECTOR_LEN)] {
+            let (data, start) = (pattern(len, 3), usize::from(first_slot) * SRAM_SLOT_LEN);
             // The card reads the dword behind the data until it is not 0, and then writes the fence.
             let sentinel_at = Some(SRAM_ADDRESS + (start + len) as u64);
             let entry = Entry { to: FENCE_ADDRESS, bytes, command_at: sentinel_at };

@@ -7,11 +7,11 @@ pub const SRAM_LEN: usize = 0x8_0000;
 /// PCIe address of the SRAM, for a device's DMA. Source: open firmware; the GPU runtime.
 pub const SRAM_ADDRESS: u64 = 0x0020_0000;
 /// Bytes of a sector, in which F2 counts its data.
-pub const SECTOR_LEN: usize = 512;
+pub const SRAM_SECTOR_LEN: usize = 512;
 /// Bytes of a slot. A transfer through the SRAM begins at a slot. Source: PRPs of queued reads, executed.
-pub const SLOT_LEN: usize = 0x4000;
+pub const SRAM_SLOT_LEN: usize = 0x4000;
 /// Number of slots.
-pub const SLOTS: u8 = (SRAM_LEN / SLOT_LEN) as u8;
+pub const SRAM_SLOTS: u8 = (SRAM_LEN / SRAM_SLOT_LEN) as u8;
 /// Bytes of the SRAM that the CPU, and so E4 and E5, can reach without selecting another page, at
 /// [`SRAM_WINDOW`](crate::scsi::XdataAddress::SRAM_WINDOW).
 pub const SRAM_WINDOW_LEN: usize = 0x1000;

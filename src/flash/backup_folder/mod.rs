@@ -45,7 +45,7 @@ const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PART
 /// The same, if the flash holds no image.
 const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
 /// Maximum length in bytes of a file in a backup. A longer one is not read.
-const MAX_FILE_LEN: usize = 0x2_0000;
+const MAX_BACKUP_FILE_LEN: usize = 0x2_0000;
 /// Maximum number of names that are tried in one folder to save a backup again.
 const NAMES: u32 = 9;
 
@@ -219,7 +219,8 @@ pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Resu
 pub fn has_room(folder: &Path) -> bool {
     let Ok(partial) = file::make_folder(folder).and_then(|()| StagedFolder::for_backup(folder)) else { return false };
     // A backup holds the image twice: as a file of its own, and in the two parts.
-    let is_filled = PARTS.iter().all(|name| write_synced(&partial.path().join(name), &[0; MAX_FILE_LEN]).is_ok());
+    let is_filled =
+        PARTS.iter().all(|name| write_synced(&partial.path().join(name), &[0; MAX_BACKUP_FILE_LEN]).is_ok());
     partial.remove(&PARTS);
     is_filled
 }
@@ -397,7 +398,7 @@ fn is_taken(path: &Path) -> bool {
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
-    file::read_regular(path, MAX_FILE_LEN).map_err(unread(path))
+    file::read_regular(path, MAX_BACKUP_FILE_LEN).map_err(unread(path))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {

@@ -1,7 +1,7 @@
 //! The I/O engine: splits a READ or WRITE into parts. For each part it builds the NVMe command, or starts the DMA
 //! between the bus and the SRAM, or does both. The firmware decides which, and when.
 
-use asm2464::sram::SLOT_LEN;
+use asm2464::sram::SRAM_SLOT_LEN;
 
 use super::map::Register;
 use super::nvme::{self, Nvme};
@@ -21,7 +21,7 @@ const ENTRY: u16 = 0xCE01;
 /// Choosing a command by 0xCE88 puts the first free slot into both. Source: Bulk-Only begins at slot 0 (c:0x34B2),
 /// counts slots (c:0x34D5-0x34EE), and adds 20 when they wrap (c:0x4EC9, 0x4EEF); over UAS, the first is 0x0474
 /// (c:0x2EA5) or the value of 0xCE3A (c:0x2DD3, 0x4B48-0x4B63).
-const FIRST_SLOT: u16 = 0xCE36;
+const IO_FIRST_SLOT: u16 = 0xCE36;
 const SLOT: u16 = 0xCE3A;
 /// 0xCE44 bits 3:0: a block is 512 bytes << this; 7:4: a part is 4 KiB << this. Source: c:0x36D5-0x36F6 writes LBADS -
 /// 9 and the drive's MDTS, at most 4.
@@ -51,7 +51,7 @@ const FIRST_PARTS: u16 = 0xCE8A;
 
 pub(super) const REGISTERS: &[Register] = &[
     Register::range(START, ENTRY, "IO_START"),
-    Register::one(FIRST_SLOT, "IO_FIRST_SLOT"),
+    Register::one(IO_FIRST_SLOT, "IO_FIRST_SLOT"),
     Register::one(SLOT, "IO_SLOT"),
     Register::range(SIZES, SIZES + 1, "IO_SIZES"),
     Register::one(SLOTS, "IO_SLOTS"),
@@ -115,7 +115,7 @@ impl ChosenCommand<'_> {
     }
 
     fn slot_blocks(&self) -> u32 {
-        (SLOT_LEN as u32 / self.block_len()).max(1)
+        (SRAM_SLOT_LEN as u32 / self.block_len()).max(1)
     }
 
     /// Whether the firmware has to handle the command: there is a drive, and the engine can't carry out the command.
@@ -170,7 +170,7 @@ pub(super) fn write(
         COMMAND => {
             let page = memory.main_mut();
             let slot = dma.first_free_slot().unwrap_or(0);
-            page[usize::from(FIRST_SLOT)] = slot;
+            page[usize::from(IO_FIRST_SLOT)] = slot;
             page[usize::from(SLOT)] = slot;
             page[usize::from(STATE)] = 1;
             false
@@ -183,7 +183,7 @@ pub(super) fn write(
 /// Starts the requested steps of one part; `None` if there is no such part.
 fn start(value: u8, chosen: &ChosenCommand<'_>, uas: &UasBlock, dma: &mut Dma, nvme: &mut Nvme) -> Option<()> {
     let io = chosen.io()?;
-    let slots = chosen.byte(SLOT).wrapping_sub(chosen.byte(FIRST_SLOT));
+    let slots = chosen.byte(SLOT).wrapping_sub(chosen.byte(IO_FIRST_SLOT));
     let before = u32::from(slots) * chosen.slot_blocks();
     let blocks = io.blocks.checked_sub(before).filter(|blocks| *blocks != 0)?.min(chosen.part_blocks());
     let queue_slot = chosen.byte(COMMAND) & 0x3F;
@@ -237,7 +237,7 @@ mod tests {
         let (memory, dma) = chosen(&[0x28, 0, 0, 0, 0, 8, 0, 0, 32, 0]);
         assert_eq!(status_of(&memory, &dma), [1, 1, 0x80, 0x01]);
         assert_eq!(
-            (memory.main()[usize::from(FIRST_SLOT)], memory.main()[usize::from(SLOT)]),
+            (memory.main()[usize::from(IO_FIRST_SLOT)], memory.main()[usize::from(SLOT)]),
             (1, 1),
             "slot 0 is taken"
         );

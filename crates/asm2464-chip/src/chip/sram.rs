@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use asm2464::sram::{SLOT_LEN, SRAM_LEN};
+use asm2464::sram::{SRAM_LEN, SRAM_SLOT_LEN};
 
 use super::map::Register;
 use crate::mcu::XdataMemory;
@@ -92,11 +92,11 @@ const CONTROL: u16 = 0xC412;
 /// 0xC413 bits 5:0: the command's queue slot. Source: c:0x2880-0x29DE.
 const QUEUE_SLOT: u16 = 0xC413;
 /// 0xC414: .7 and the first SRAM slot; 0xC415: the end slot. Source: open F2; c:0x28xx.
-const FIRST_SLOT: u16 = 0xC414;
+const DMA_FIRST_SLOT: u16 = 0xC414;
 /// 0xC420:0xC421: the stream. 0xC422:0xC423: bytes a sector. 0xC426:0xC427: sectors. All big-endian. Source: open F2;
 /// c:0x2880-0x29DE.
 const STREAM: u16 = 0xC420;
-const SECTOR_LEN: u16 = 0xC422;
+const DMA_SECTOR_LENGTH: u16 = 0xC422;
 const SECTORS: u16 = 0xC426;
 /// 0xC429: the first SRAM slot again; written last, it starts the DMA. Source: open F2, c:0x29DE: both write it last.
 const START: u16 = 0xC429;
@@ -156,9 +156,9 @@ const EVENT_DELAY: u64 = 200;
 
 pub(super) const DMA_REGISTERS: &[Register] = &[
     Register::one(DRAIN, "DMA_DRAIN"),
-    Register::range(CONTROL, FIRST_SLOT + 1, "DMA_SETUP"),
+    Register::range(CONTROL, DMA_FIRST_SLOT + 1, "DMA_SETUP"),
     Register::range(STREAM, STREAM + 1, "DMA_STREAM"),
-    Register::range(SECTOR_LEN, SECTOR_LEN + 1, "DMA_SECTOR_LENGTH"),
+    Register::range(DMA_SECTOR_LENGTH, DMA_SECTOR_LENGTH + 1, "DMA_SECTOR_LENGTH"),
     Register::range(SECTORS, SECTORS + 1, "DMA_SECTORS"),
     Register::one(START, "DMA_START"),
     Register::one(CONTROL_2, "DMA_CONTROL_2"),
@@ -196,7 +196,7 @@ pub(super) struct DmaTransfer {
 impl DmaTransfer {
     /// Builds the transfer of one part of a READ or WRITE, at its SRAM slot.
     pub(super) fn part(queue_slot: u8, sram_slot: u8, stream: u16, len: usize) -> Self {
-        let at = usize::from(sram_slot) * SLOT_LEN;
+        let at = usize::from(sram_slot) * SRAM_SLOT_LEN;
         Self { queue_slot, sram_slot, stream, at, left: len, is_released: false, is_drain: false }
     }
 
@@ -269,7 +269,7 @@ impl Dma {
         match addr {
             LENGTH..=0xC4CF => {
                 let word = |at: u16| u32::from(memory.word(at));
-                (word(SECTORS) * word(SECTOR_LEN)).to_be_bytes()[usize::from(addr - LENGTH)]
+                (word(SECTORS) * word(DMA_SECTOR_LENGTH)).to_be_bytes()[usize::from(addr - LENGTH)]
             }
             DRAINED => u8::from(self.drained),
             BUSY => u8::from(!self.from_host.is_empty()) << 1,
@@ -336,14 +336,14 @@ impl Dma {
         let byte = |at: u16| page[usize::from(at)];
         let word = |at: u16| usize::from(memory.word(at));
         // The runtime supplies 0x0200. Without it the length is 512 all the same (chosen).
-        let sector = if word(SECTOR_LEN) == 0 { 512 } else { word(SECTOR_LEN) };
+        let sector = if word(DMA_SECTOR_LENGTH) == 0 { 512 } else { word(DMA_SECTOR_LENGTH) };
         let is_drain = byte(DRAIN) & 0x02 != 0;
         let host_length = u32::from_le_bytes([0, 1, 2, 3].map(|offset| page[HOST_LENGTH + offset]));
         let transfer = DmaTransfer {
             queue_slot: byte(QUEUE_SLOT) & 0x3F,
             sram_slot: sram_slot & 0x1F,
             stream: word(STREAM) as u16,
-            at: usize::from(byte(FIRST_SLOT) & 0x3F) * SLOT_LEN,
+            at: usize::from(byte(DMA_FIRST_SLOT) & 0x3F) * SRAM_SLOT_LEN,
             left: if is_drain { host_length as usize } else { word(SECTORS) * sector },
             is_released: false,
             is_drain,

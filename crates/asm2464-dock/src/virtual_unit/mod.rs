@@ -39,7 +39,7 @@ mod tests;
 pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, STREAMS};
 pub use folder::VirtualOpenError;
-pub use nor::{FLASH_LEN, FlashFault, NorFlash, PAGE_LEN, SECTOR_LEN};
+pub use nor::{FLASH_LEN, FlashFault, NorFlash};
 pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
-use asm2464::sram::{SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
+use asm2464::sram::{SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
 use thiserror::Error;
 
 use super::engine::PcieError;
@@ -267,7 +267,7 @@ impl OpenBridge {
 }
 
 const fn whole_sectors(way: &'static str, limit: &'static str, found: usize, most: usize) -> Result<(), SramReadError> {
-    if found == 0 || !found.is_multiple_of(SECTOR_LEN) || found > most {
+    if found == 0 || !found.is_multiple_of(SRAM_SECTOR_LEN) || found > most {
         Err(SramReadError::Length { way, limit, found })
     } else {
         Ok(())
@@ -276,7 +276,7 @@ const fn whole_sectors(way: &'static str, limit: &'static str, found: usize, mos
 
 /// Checks the length of a read from a slot on. Returns its sectors.
 fn sectors_from(way: &'static str, first_slot: u8, len: usize) -> Result<u16, SramReadError> {
-    let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
+    let most = SRAM_LEN.saturating_sub(SRAM_SLOT_LEN * usize::from(first_slot));
     whole_sectors(way, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", len, most)?;
-    Ok((len / SECTOR_LEN) as u16)
+    Ok((len / SRAM_SECTOR_LEN) as u16)
 }

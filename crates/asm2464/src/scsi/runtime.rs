@@ -3,7 +3,7 @@
 //! Source: tinygrad's v0.13 client ("Controller Initialization"), executed on 240417 from its reset vector.
 
 use crate::firmware::FirmwareVersion;
-use crate::sram::SLOT_LEN;
+use crate::sram::SRAM_SLOT_LEN;
 
 /// The initialisation: XDATA addresses and values, in order. Without an SSD, 240417 answers WRITE(16) with 2/3A before
 /// it, and accepts WRITE(16) after it.
@@ -140,7 +140,7 @@ impl SetUp {
 /// Returns the writes of a GPU runtime after a WRITE(16) of `written` bytes, so that the next one goes to slot 0 again:
 /// XDATA addresses and values.
 pub fn freeing(written: usize) -> impl Iterator<Item = (u16, u8)> {
-    let many: &[(u16, u8)] = if written > SLOT_LEN { &FREE_ALL } else { &[] };
+    let many: &[(u16, u8)] = if written > SRAM_SLOT_LEN { &FREE_ALL } else { &[] };
     FREE_ONE.iter().chain(many).copied()
 }
 

@@ -4,11 +4,12 @@
 use std::time::Instant;
 
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
+use asm2464::flash::SECTOR_LEN;
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
 
 use crate::virtual_unit::descriptors::Identity;
-use crate::virtual_unit::nor::{FlashFault, NorFlash, SECTOR_LEN};
+use crate::virtual_unit::nor::{FlashFault, NorFlash};
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

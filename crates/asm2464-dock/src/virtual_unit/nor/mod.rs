@@ -6,15 +6,14 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::FlashAddress;
+use asm2464::flash::SECTOR_LEN;
 use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::mcu::{FlashGone, SpiFlash};
 
 use super::scenario::Timing;
 
-/// Bytes that one erase sets to 0xFF.
-pub const SECTOR_LEN: usize = 0x1000;
 /// Bytes that one program can reach. A program never crosses a page's end.
-pub const PAGE_LEN: usize = 0x100;
+const NOR_PAGE_LEN: usize = 0x100;
 /// Bytes of a virtual unit's flash: both slots that 240417 uses, and as much again.
 pub const FLASH_LEN: usize = 0x8_0000;
 
@@ -202,7 +201,7 @@ impl NorFlash {
         let mut data = data;
         while !data.is_empty() {
             self.check_power()?;
-            let (page, rest) = data.split_at(data.len().min(PAGE_LEN - at % PAGE_LEN));
+            let (page, rest) = data.split_at(data.len().min(NOR_PAGE_LEN - at % NOR_PAGE_LEN));
             let powered =
                 self.power_left.map_or(page.len(), |left| page.len().min(left.try_into().unwrap_or(usize::MAX)));
             self.remember(at, powered, Duration::from_micros(self.timing.program_page_us));

@@ -66,7 +66,7 @@ fn a_power_cut_takes_back_what_was_not_finished_by_then() {
         flash.cut_power(now + elapsed).unwrap();
         let expected = finished.map_or(before.clone(), |pages: usize| {
             let mut cells = vec![0xFF; 0x400];
-            cells[..pages * PAGE_LEN].fill(0x34);
+            cells[..pages * NOR_PAGE_LEN].fill(0x34);
             cells
         });
         assert!(flash.get(FlashAddress(0), 0x400).unwrap() == expected, "{finished:?} pages");

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use asm2464::scsi::{XdataAddress, opcode};
-use asm2464::sram::{SECTOR_LEN, SLOT_LEN};
+use asm2464::sram::{SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{COMPLETION_LEN, Tlp};
 
 use super::error::ControlError;
@@ -85,16 +85,16 @@ pub enum OpenCommand {
 pub struct SramTransfer {
     /// Direction: `true` from the SRAM to the host, on 0x81; `false` from the host, on 0x02.
     pub to_host: bool,
-    /// The first slot, below [`SLOTS`](asm2464::sram::SLOTS).
+    /// The first slot, below [`SRAM_SLOTS`](asm2464::sram::SRAM_SLOTS).
     pub first_slot: u8,
-    /// Number of sectors of [`SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
+    /// Number of sectors of [`SRAM_SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
     pub sectors: u16,
 }
 
 impl SramTransfer {
-    /// Number of slots of [`SLOT_LEN`] bytes that the transfer touches.
+    /// Number of slots of [`SRAM_SLOT_LEN`] bytes that the transfer touches.
     pub const fn slots(self) -> u8 {
-        (self.sectors as usize * SECTOR_LEN).div_ceil(SLOT_LEN) as u8
+        (self.sectors as usize * SRAM_SECTOR_LEN).div_ceil(SRAM_SLOT_LEN) as u8
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
-use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
+use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{Completion, Tlp};
 use queue::{BulkWork, Requests, Tlps};
 use tracing::info;
@@ -190,7 +190,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
     pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
-        let end = usize::from(transfer.first_slot) * SLOT_LEN + usize::from(transfer.sectors) * SECTOR_LEN;
+        let end = usize::from(transfer.first_slot) * SRAM_SLOT_LEN + usize::from(transfer.sectors) * SRAM_SECTOR_LEN;
         if transfer.sectors == 0 || end > SRAM_LEN {
             let found = format!("{} sectors from slot {}", transfer.sectors, transfer.first_slot);
             let limit = "1 to 1,024 sectors within 32 slots of 32 sectors each";
@@ -202,7 +202,7 @@ impl OpenBridge {
         self.request(OpenCommand::ArmSram(transfer), &mut [])
     }
 
-    /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SECTOR_LEN`].
+    /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SRAM_SECTOR_LEN`].
     ///
     /// When this returns, the data has left this host, but may not be in the SRAM yet: 0xC450 = 0 means only that the
     /// DMA may be armed again. So end each window with a sector that holds a number of its own, and let the device wait
@@ -354,7 +354,7 @@ const fn dwords(piece: &[u8]) -> u32 {
 
 /// Number of SRAM sectors of a length in bytes.
 fn sectors(len: usize) -> Result<u16, ControlError> {
-    u16::try_from(len / SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SECTOR_LEN)).ok_or_else(|| {
+    u16::try_from(len / SRAM_SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SRAM_SECTOR_LEN)).ok_or_else(|| {
         let found = format!("{len} bytes");
         ControlError::Length { request: "F2", limit: "whole sectors of 512 bytes", found }
     })

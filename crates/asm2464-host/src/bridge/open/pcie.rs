@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
-use asm2464::sram::{FENCE, SECTOR_LEN};
+use asm2464::sram::{FENCE, SRAM_SECTOR_LEN};
 use asm2464::tlp::{Completion, CompletionStatus, LINK_UP, LTSSM, Tlp};
 use tracing::info;
 
@@ -144,7 +144,7 @@ impl OpenBridge {
         self.xdata_write_all(&[0, 1, 2, 3].map(|at| (FENCE.plus(at), 0)))?;
         self.arm_sram(SramTransfer { to_host: false, first_slot, sectors })?;
         self.bulk_out(data)?;
-        self.bulk_out(&sentinel.get().to_le_bytes().repeat(SECTOR_LEN / 4))?;
+        self.bulk_out(&sentinel.get().to_le_bytes().repeat(SRAM_SECTOR_LEN / 4))?;
         let until = pipes::deadline(self.timeout);
         loop {
             let mut fence = [0; 4];

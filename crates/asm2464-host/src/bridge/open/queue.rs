@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use std::{slice, thread};
 
-use asm2464::sram::{DMA_STATE, SECTOR_LEN, SLOT_LEN};
+use asm2464::sram::{DMA_STATE, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{COMPLETION_LEN, Completion, Tlp};
 use tracing::debug;
 
@@ -285,7 +285,7 @@ impl SramDma {
         *self = match (command, *self) {
             (OpenCommand::ArmSram(transfer), _) => {
                 let endpoint = if transfer.to_host { Endpoint::DataIn } else { Endpoint::DataOut };
-                Self::Armed(endpoint, usize::from(transfer.sectors) * SECTOR_LEN)
+                Self::Armed(endpoint, usize::from(transfer.sectors) * SRAM_SECTOR_LEN)
             }
             // The bulk data that follows is not F2's.
             (OpenCommand::StreamWrite { .. } | OpenCommand::StreamRead { .. }, Self::Armed(..)) => Self::Unknown,
@@ -318,7 +318,7 @@ impl SramDma {
 
 /// Bytes of a bulk transfer: whole packets at every speed, and four slots of the SRAM. Transfers of one slot moved a
 /// third less data a second with 32 in flight, and half of it with one (docs/performance.md).
-pub(super) const BULK_LEN: usize = 4 * SLOT_LEN;
+pub(super) const BULK_LEN: usize = 4 * SRAM_SLOT_LEN;
 
 /// Control requests. Their answers fill a buffer, one after the other.
 pub(super) struct Requests<'a, I> {

@@ -157,8 +157,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          identity. `asmpatch flash FILE --no-backup` gives it the configuration blocks that any unit gets";
     "asmpatch::flash::not_asked", "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable",
-        "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
-         image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
+        "no command would write a unit that runs it again, because the boot loader does not come up while the image's \
+         container is valid: you would have to open the dock and start it by hand (`asmpatch help recovery`, \"The boot \
+         loader without a debug port\"). `asmpatch verify --boot FILE` shows what the image does. Nothing was written";
     "asmpatch::flash::other_backup",
         "the backup is another unit's, or was made before this one got its serial number. `asmpatch doctor` prints the \
          backups that may be this unit's own; its boot loader keeps nothing of its own, so without a backup it gets the \
@@ -179,8 +180,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "no command would find the unit under that ID: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
     "asmpatch::flash::unproven",
-        "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
-         written";
+        "the unit may not work, or take firmware again only once you have opened it and started its boot loader by hand: \
+         add `--unproven` if that is what you want. Nothing was written";
     "asmpatch::flash::untested", "measure it once it is back";
     "asmpatch::flash::unusable_backup",
         "nothing was written, since a backup that can't be restored is useless: " OtherCable

@@ -132,7 +132,7 @@ pub enum Refusal {
         /// The backup that fits best.
         folder: PathBuf,
     },
-    /// The unit could never be written again with this image.
+    /// No command could write the unit again while it runs this image.
     #[error("{device}: the image fails this check on a model of the chip: {failed}")]
     NotRewritable {
         /// The port.

@@ -31,7 +31,8 @@ use crate::cli::known::PatchDirs;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \
 asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run\n  \
-asmpatch config set usb4-vendor=Lab usb4-vendor-id=0x174C")]
+asmpatch config set usb4-vendor=Lab usb4-vendor-id=0x174C\n  \
+asmpatch config set vendor-id=0x1209 product-id=0x0001 --usb-id 1209:0001")]
 pub struct Args {
     /// A field and its new value: a text of printable ASCII, a number as in 0x174C, or bytes in hexadecimal. The fields
     /// are those of `asmpatch config get`.

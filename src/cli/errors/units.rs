@@ -177,8 +177,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id",
-        "no command would find the unit under that ID: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
-         ID as it is. Nothing was written";
+        "commands find a unit under that ID only with `--usb-id VID:PID`: add it to this command and to each one after it, \
+         such as `asmpatch list --usb-id VID:PID`, or leave the ID as it is. Nothing was written";
     "asmpatch::flash::unproven",
         "the unit may not work, or take firmware again only once you have opened it and started its boot loader by hand: \
          add `--unproven` if that is what you want. Nothing was written";

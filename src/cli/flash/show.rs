@@ -4,6 +4,7 @@ use std::ops::Not;
 use std::path::Path;
 
 use crate::bench::BenchReport;
+use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::flash::decide::Terms;
 use crate::flash::error::FlashError;
@@ -15,8 +16,9 @@ use crate::flash::proof::Runs;
 use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
 use crate::flash::run::FlashReport;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::shell;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, FlashAddress, UsbId};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, FlashAddress, UsbId};
 use asm2464::flash::RegisterError;
 use asm2464::{Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
@@ -138,6 +140,9 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
         let twins = terms.twins.join(", ");
         notes.push(format!("{twins} has the same serial number; `{serial}` gives this unit its own"));
     }
+    if job.invoked.writes == Writes::Fields {
+        notes.extend(new_id_note(plan));
+    }
     if plan.open.is_some() && job.invoked.writes == Writes::Fields {
         notes.push(OPEN_CONFIG_NOTE.to_owned());
     }
@@ -149,6 +154,27 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
     notes
+}
+
+/// Note for a user who gives a unit another USB ID: the command that finds it then.
+fn new_id_note(plan: &FlashPlan) -> Option<String> {
+    let before = ConfigBlock::parse(BlockIndex::Zero, plan.blocks[0].current.as_ref()?).ok()?.usb_id();
+    let after = plan.configured_id()?;
+    if before == after {
+        return None;
+    }
+    let mut list = "asmpatch list".to_owned();
+    let is_known = Devices::shipped().is_ok_and(|devices| devices.contains(after));
+    if !is_known {
+        list = format!("{list} --usb-id {after}");
+    }
+    let location = &plan.attached.location;
+    if location.is_virtual() {
+        list = format!("{list} --device {}", shell::word(location.to_string()));
+    }
+    let when = if plan.open.is_some() { "once it runs the vendor's firmware, " } else { "then " };
+    let others = if is_known { "" } else { ", and every other command needs that option, too" };
+    Some(format!("the USB ID changes from {before} to {after}: {when}`{list}` finds the unit{others}"))
 }
 
 /// Note for a user who changes the configuration of a unit with open firmware.

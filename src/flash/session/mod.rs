@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asm2464::Coded as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
@@ -34,7 +35,7 @@ use super::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes,
 use super::run::{FlashOptions, FlashReport};
 use crate::bench::BenchReport;
 use crate::devices::Devices;
-use crate::failure::{AnyFailure, fenced};
+use crate::failure::{AnyFailure, Failure, fenced};
 use crate::patch::Library;
 use crate::unit;
 
@@ -310,7 +311,9 @@ impl WritingSession {
             let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
             unit.outcome = match (decision, unlisted) {
                 (Decision::Write(_), Some(id)) => {
-                    UnitOutcome::Refused(Refusal::UnlistedId { device: unit.device.clone(), id }.into())
+                    let refusal = Refusal::UnlistedId { device: unit.device.clone(), id };
+                    let failure = Failure::new(refusal.label(), refusal.to_string());
+                    UnitOutcome::Refused(failure.naming("VID:PID", id.to_string()).into())
                 }
                 (Decision::Write(terms), None) => {
                     unit.terms = terms;

@@ -60,6 +60,28 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     assert!(rig.cells() == before);
 }
 
+#[test]
+fn the_plan_names_the_command_that_finds_the_unit_under_its_new_id() {
+    let rig = Rig::new("serial = 'DOCK7'");
+    let before = rig.cells();
+    let words = ["config", "set", "vendor-id=0x1209", "--device", "virtual:unit", "--yes"];
+    let refused = process::run(rig.home.path(), &words);
+    let said = process::text(&refused);
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("`asmpatch list --usb-id 1209:2464`"), "{said}");
+    assert!(rig.cells() == before);
+    let written = process::good(rig.home.path(), &[&words[..], &["--usb-id", "1209:2464"]].concat());
+    let note = "the USB ID changes from 174C:2464 to 1209:2464: then `";
+    let list = written.split_once(note).expect(&written).1.split('`').next().unwrap();
+    let listed = process::good(rig.home.path(), &process::arguments(list));
+    assert!(listed.contains("1209:2464") && listed.contains("DOCK7"), "{listed}");
+    // An ID that asmpatch looks for needs no option.
+    let back = ["config", "set", "vendor-id=0x174C", "--device", "virtual:unit", "--dry-run", "--usb-id", "1209:2464"];
+    let shown = process::good(rig.home.path(), &back);
+    assert!(shown.contains("to 174C:2464: then `asmpatch list --device virtual:unit` finds the unit\n"), "{shown}");
+}
+
 // The commands need a POSIX shell.
 #[cfg(unix)]
 #[test]

@@ -6,17 +6,41 @@
 use std::io::{self, Cursor, Read};
 
 use asm2464::Kind;
+use asm2464::interrupt::Interrupt;
 use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
 
-use super::limits::{Budget, MAX_EXPANDED};
 use crate::failure::{AnyFailure, Failure};
 
 /// More members than any firmware archive has. Each member costs memory before its name is read.
 const MAX_MEMBERS: usize = 0x1_0000;
 /// Signature of a member's entry in the central directory (APPNOTE.TXT, 4.3.12).
 const CENTRAL_HEADER: &[u8; 4] = b"PK\x01\x02";
+
+/// The most bytes that one file may expand to, including all archives inside it.
+pub(super) const MAX_EXPANDED: u64 = 64 << 20;
+/// The most bytes that are searched for images. Bytes in overlapping sections, and each candidate, count again.
+pub(super) const MAX_SEARCHED: u64 = 512 << 20;
+
+/// The remaining budget of a search in a file and everything nested in it, and the flag that stops the work.
+#[derive(Debug)]
+pub(super) struct Budget<'a> {
+    /// How many bytes may still be expanded.
+    pub(super) expand: u64,
+    /// How many bytes may still be searched.
+    pub(super) search: u64,
+    /// Whether something failed because the budget is used up: what follows would fail, too.
+    pub(super) is_spent: bool,
+    pub(super) interrupt: Interrupt<'a>,
+}
+
+impl<'a> Budget<'a> {
+    /// Creates a full budget.
+    pub(super) const fn new(interrupt: Interrupt<'a>) -> Self {
+        Self { expand: MAX_EXPANDED, search: MAX_SEARCHED, is_spent: false, interrupt }
+    }
+}
 
 /// An archive whose names have been checked.
 #[derive(Debug)]
@@ -135,7 +159,6 @@ pub(crate) mod tests {
     use std::io::Write;
 
     use asm2464::Coded as _;
-    use asm2464::interrupt::Interrupt;
     use zip::write::{SimpleFileOptions, ZipWriter};
 
     use super::*;

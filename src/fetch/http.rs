@@ -1,24 +1,65 @@
-//! HTTP: downloads one file from one address, and starts again if the connection is cut.
+//! HTTP: downloads one file from one address, and starts again if the connection is cut. Certificates, proxies and
+//! names are the system's; an address is shown without its user's name and password.
 
 use std::error::Error as StdError;
-use std::io;
+use std::net::ToSocketAddrs as _;
 use std::pin::pin;
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{env, io, iter, thread};
 
 use asm2464::Kind;
+use asm2464::escape::Escape as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
 use derive_more::Display;
-use reqwest::{Response, Url, header};
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Client, Proxy, Response, Url, header, redirect};
 use tokio::runtime;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::address;
-use super::client::{AnyError, causes, client, root, through, unsent};
-use super::limits::Limits;
 use crate::failure::{AnyFailure, Failure};
 
+/// How long a transfer may take, and how much it may transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest wait for a connection.
+    pub connect: Duration,
+    /// The longest wait for a server's answer, with all redirects, and the longest silence within the answer.
+    pub silence: Duration,
+    /// The longest that a download may take in total, with all attempts and mirrors, however slowly bytes arrive.
+    pub deadline: Duration,
+    /// The most redirects to follow.
+    pub redirects: u32,
+    /// The most bytes to accept.
+    pub bytes: u64,
+    /// How often an interrupted transfer is retried before it fails.
+    pub retries: u32,
+    /// The pause before each retry, multiplied by the retry's number.
+    pub pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            silence: Duration::from_secs(30),
+            deadline: Duration::from_secs(15 * 60),
+            redirects: 10,
+            bytes: 64 << 20,
+            retries: 3,
+            pause: Duration::from_millis(500),
+        }
+    }
+}
+
+const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));
+/// The kinds of proxy that reqwest speaks to.
+const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
+/// The most characters of an address that are shown.
+const MAX_SHOWN: usize = 200;
 /// How often to check for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -131,9 +172,9 @@ impl Transfer<'_> {
     }
 
     async fn attempt(&mut self) -> Result<Vec<u8>, AttemptError> {
-        let url = address::parse(self.url).map_err(|reason| not_found(unsent(self.url, &reason)))?;
+        let url = parse_address(self.url).map_err(|reason| not_found(unsent(self.url, &reason)))?;
         let (at, mut response) = self.awaited(self.answer(url), 0).await??;
-        let (url, status) = (address::shown(at.as_str()), response.status().as_u16());
+        let (url, status) = (shown_address(at.as_str()), response.status().as_u16());
         if status != 200 {
             let label = Kind::BadInput.code("asmpatch::http::status");
             return Err(not_found(Failure::new(label, format!("the server answers {status} for {url}"))));
@@ -170,7 +211,7 @@ impl Transfer<'_> {
             }
         }
         let label = Kind::BadInput.code("asmpatch::http::redirects");
-        let url = address::shown(self.url);
+        let url = shown_address(self.url);
         Err(not_found(Failure::new(label, format!("{url} leads through more than {limit} redirects"))))
     }
 
@@ -184,8 +225,8 @@ impl Transfer<'_> {
         };
         let location = String::from_utf8_lossy(location.as_bytes());
         let next = url.join(&location).map_err(|error| error.to_string());
-        let next = next.and_then(|next| address::parse(next.as_str()));
-        let malformed = |reason| self.malformed(&format!("it redirects to {:?}: {reason}", address::shown(&location)));
+        let next = next.and_then(|next| parse_address(next.as_str()));
+        let malformed = |reason| self.malformed(&format!("it redirects to {:?}: {reason}", shown_address(&location)));
         next.map(Some).map_err(malformed)
     }
 
@@ -198,7 +239,7 @@ impl Transfer<'_> {
             let (now, deadline) = (Instant::now(), self.limits.deadline);
             if now >= self.deadline {
                 let label = Kind::System.code("asmpatch::http::deadline");
-                let url = address::shown(self.url);
+                let url = shown_address(self.url);
                 let message = format!("the download of {url} is incomplete after {deadline:?}: {received} bytes");
                 return Err(AttemptError::Failed(FetchError::Local(Failure::new(label, message).into())));
             }
@@ -214,7 +255,7 @@ impl Transfer<'_> {
 
     /// Makes the failure of a transfer from reqwest's error after `received` bytes. `at` is the address after redirects.
     fn failed(&self, error: &reqwest::Error, at: &Url, received: u64, expected: Option<u64>) -> AttemptError {
-        let (url, reason) = (address::shown(self.url) + &through(at), root(error));
+        let (url, reason) = (shown_address(self.url) + &through(at), root(error));
         if error.is_timeout() {
             return self.silent(self.limits.connect, received);
         }
@@ -243,8 +284,8 @@ impl Transfer<'_> {
     }
 
     fn silent(&self, waited: Duration, received: u64) -> AttemptError {
-        let proxy = address::parse(self.url).map(|url| through(&url)).unwrap_or_default();
-        let url = address::shown(self.url) + &proxy;
+        let proxy = parse_address(self.url).map(|url| through(&url)).unwrap_or_default();
+        let url = shown_address(self.url) + &proxy;
         let label = Kind::System.code("asmpatch::http::timeout");
         let message = format!("the server of {url} sent nothing for {waited:?}, after {received} bytes");
         AttemptError::Lost(Failure::new(label, message))
@@ -252,7 +293,7 @@ impl Transfer<'_> {
 
     fn malformed(&self, reason: &str) -> AttemptError {
         let label = Kind::BadInput.code("asmpatch::http::malformed");
-        let url = address::shown(self.url);
+        let url = shown_address(self.url);
         not_found(Failure::new(label, format!("the server of {url} sends an invalid answer: {reason}")))
     }
 }
@@ -291,4 +332,241 @@ fn is_cut(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe
     )
+}
+
+/// Makes the client for an address. Each redirect needs a new client: requests to this machine's loopback must not use
+/// a proxy, and requests to other hosts must use the environment's proxy, if it names one.
+///
+/// # Errors
+/// Fails if the environment's proxy is unusable, or the system lacks certificates.
+pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
+    // Fails if a provider is already installed for the process: ring, or another one. Either works.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .user_agent(USER_AGENT)
+        .redirect(redirect::Policy::none())
+        .dns_resolver(Arc::new(Resolver))
+        .connect_timeout(limits.connect);
+    if is_loopback(url) {
+        builder = builder.no_proxy();
+        if url.scheme() == "http" {
+            // The platform's certificates may be missing, and nothing needs them here.
+            builder = builder.tls_certs_only([]);
+        }
+    } else if let Some((variable, value)) = unusable_proxy(url.scheme(), |name| env::var(name).ok()) {
+        // The variable may also be in lower case.
+        return Err(Failure::new(
+            Kind::System.code("asmpatch::http::proxy"),
+            format!("{variable}={} in the environment is not a proxy's address", without_user(&value).shown()),
+        ));
+    }
+    builder.build().map_err(|error| unsent(url.as_str(), &root(&error)))
+}
+
+/// Names the proxy that a request to this address goes through, for messages; empty without one.
+pub(super) fn through(url: &Url) -> String {
+    let uri = url.as_str().parse::<hyper::Uri>().ok().filter(|_| !is_loopback(url));
+    let Some(proxy) = uri.and_then(|uri| Matcher::from_system().intercept(&uri)) else { return String::new() };
+    let shown = without_user(proxy.uri().to_string().trim_end_matches('/')).shown().to_string();
+    match proxy_variable(url.scheme(), |name| env::var(name).ok()) {
+        Some((variable, _)) => format!(" through the proxy {variable}={shown}"),
+        None => format!(" through the system's proxy {shown}"),
+    }
+}
+
+/// Returns a proxy's address without user and password. In one that doesn't parse, a password may contain anything.
+fn without_user(proxy: &str) -> String {
+    proxy.rsplit_once('@').map_or_else(|| proxy.to_owned(), |(_, host)| format!("***@{host}"))
+}
+
+/// The failure of a request that can't be sent.
+pub(super) fn unsent(url: &str, reason: &str) -> Failure {
+    let label = Kind::BadInput.code("asmpatch::http::request");
+    Failure::new(label, format!("cannot send a request to {}: {reason}", shown_address(url)))
+}
+
+pub(super) type AnyError<'a> = &'a (dyn StdError + 'static);
+
+/// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
+pub(super) fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> {
+    iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped as AnyError<'_>),
+        None => cause.source(),
+    })
+}
+
+/// Returns the innermost cause's message. The outer ones repeat the address, with its password.
+pub(super) fn root(error: AnyError<'_>) -> String {
+    causes(error).last().unwrap_or(error).to_string()
+}
+
+/// Asks the system for a host's addresses, in a thread of its own. reqwest's own resolver panics if no thread can start.
+struct Resolver;
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let (send, receive) = oneshot::channel();
+            let ask = move || {
+                // reqwest sets the port.
+                let _ = send.send((name.as_str(), 0).to_socket_addrs());
+            };
+            thread::Builder::new().spawn(ask)?;
+            Ok(Box::new(receive.await??) as Addrs)
+        })
+    }
+}
+
+/// Returns the environment variable that names the proxy for addresses of this scheme, and its value.
+fn proxy_variable(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
+    let by_scheme = if scheme == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    [by_scheme, "ALL_PROXY"].into_iter().find_map(|name| {
+        let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()))?;
+        (!value.is_empty()).then_some((name, value))
+    })
+}
+
+/// Returns the environment variable that should hold a proxy's address and doesn't, and its value. reqwest ignores such
+/// a value, but without the proxy the server would see the user's address.
+fn unusable_proxy(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
+    let (name, value) = proxy_variable(scheme, variable)?;
+    let is_known = value
+        .split_once("://")
+        .is_none_or(|(scheme, _)| PROXY_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)));
+    (!is_known || Proxy::all(&value).is_err()).then_some((name, value))
+}
+
+/// Whether text begins like an address of any kind: `SCHEME://`.
+pub(super) fn is_address(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty() && scheme.bytes().all(is_in_scheme))
+}
+
+/// Whether text begins like an address that can be downloaded from, in upper or lower case.
+pub(super) fn is_http(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| is_http_scheme(scheme))
+}
+
+fn is_http_scheme(scheme: &str) -> bool {
+    ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
+/// Characters of a scheme (RFC 3986, 3.1).
+fn is_in_scheme(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
+}
+
+/// Returns an address as messages show it: without the user's name and password, and not longer than [`MAX_SHOWN`].
+pub(super) fn shown_address(address: &str) -> String {
+    // Parsers skip any number of slashes here.
+    let start = address.find("://").map_or(0, |at| at + ":".len());
+    let start = address.len() - address[start..].trim_start_matches(['/', '\\']).len();
+    let (scheme, rest) = address.split_at(start);
+    // In an address that doesn't parse, a password may contain anything.
+    let is_valid = Url::parse(address).is_ok();
+    let host_end = rest.find(['/', '\\', '?', '#']).filter(|_| is_valid).unwrap_or(rest.len());
+    let without_user = match rest[..host_end].rfind('@') {
+        Some(at) => format!("{scheme}***{}", &rest[at..]),
+        None => address.to_owned(),
+    };
+    match without_user.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}...", &without_user[..end]),
+        None => without_user,
+    }
+}
+
+/// Parses an address that can be downloaded from.
+///
+/// # Errors
+/// Describes what is wrong with the address.
+pub(super) fn parse_address(address: &str) -> Result<Url, String> {
+    let url = Url::parse(address).map_err(|error| error.to_string())?;
+    if is_http_scheme(url.scheme()) { Ok(url) } else { Err("only http and https can be downloaded".to_owned()) }
+}
+
+/// Whether an address leads to this machine's loopback, which a proxy can't reach.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    let Some(host) = url.host_str() else { return false };
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unusable(scheme: &str, variables: &[(&str, &str)]) -> Option<&'static str> {
+        let value =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        unusable_proxy(scheme, value).map(|(name, _)| name)
+    }
+
+    #[test]
+    fn a_proxy_is_a_host_or_an_address_that_reqwest_can_use() {
+        for value in
+            ["proxy", "proxy:3128", "http://me:secret@proxy:3128/", "HTTPS://proxy", "socks5h://[::1]:1080", ""]
+        {
+            assert_eq!(unusable("http", &[("http_proxy", value)]), None, "{value}");
+        }
+        for value in ["ftp://proxy:21", "http://", "http://me:pass/word@proxy:1", "proxy:port"] {
+            assert_eq!(unusable("http", &[("http_proxy", value)]), Some("HTTP_PROXY"), "{value}");
+        }
+    }
+
+    #[test]
+    fn only_the_variable_that_applies_is_checked() {
+        let variables = [("HTTPS_PROXY", "ftp://a"), ("HTTP_PROXY", "b"), ("ALL_PROXY", "ftp://c")];
+        assert_eq!(unusable("https", &variables), Some("HTTPS_PROXY"));
+        assert_eq!(unusable("http", &variables), None);
+        assert_eq!(unusable("http", &variables[2..]), Some("ALL_PROXY"));
+    }
+
+    #[test]
+    fn a_scheme_is_an_address_in_any_case_and_a_path_is_a_file() {
+        for address in ["http://h/a", "HTTPS://h/a", "Http://h"] {
+            assert!(is_address(address) && is_http(address) && parse_address(address).is_ok(), "{address}");
+        }
+        assert!(is_address("ftp://me:secret@h/") && !is_http("ftp://h/") && parse_address("ftp://h/").is_err());
+        for file in ["fw.zip", "a/b://c", "C:\\fw.zip", "://", "http:/h"] {
+            assert!(!is_address(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn users_and_passwords_are_not_shown() {
+        for (address, expected) in [
+            ("https://me:secret@h:8/a@b?c=d@e", "https://***@h:8/a@b?c=d@e"),
+            ("https://secret@h", "https://***@h"),
+            ("HTTP:////me:secret@h/", "HTTP:////***@h/"),
+            ("http://me:se@cret@h/", "http://***@h/"),
+            // Not valid: the port is not a number.
+            ("http://me:sec/ret@h/", "http://***@h/"),
+            ("ftp://me:secret@h/", "ftp://***@h/"),
+            ("https://h/a@b", "https://h/a@b"),
+            ("https://h", "https://h"),
+        ] {
+            assert_eq!(shown_address(address), expected);
+        }
+    }
+
+    #[test]
+    fn an_over_long_address_is_cut() {
+        let long = format!("http://h/{}", "\u{fc}".repeat(5000));
+        let short = shown_address(&long);
+        assert_eq!(short.chars().count(), MAX_SHOWN + "...".len());
+        assert!(long.starts_with(short.trim_end_matches('.')));
+    }
+
+    #[test]
+    fn this_machine_has_several_addresses() {
+        for (address, expected) in [
+            ("http://127.0.0.1:80/", true),
+            ("http://127.9.9.9/", true),
+            ("http://[::1]/", true),
+            ("http://LocalHost/", true),
+            ("http://192.0.2.1/", false),
+            ("https://example.org/127.0.0.1", false),
+        ] {
+            assert_eq!(is_loopback(&parse_address(address).unwrap()), expected, "{address}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::address;
+use super::http::is_http;
 use crate::failure::{AnyFailure, Failure};
 use crate::suggest::{nearest, question};
 
@@ -183,7 +183,7 @@ impl Manifest {
             return wrong("size", &self.size, &format!("1 to {MAX_FILE_LEN} bytes, what the flash can hold"));
         }
         for Mirror { url, .. } in &self.mirrors {
-            if !address::is_http(url) {
+            if !is_http(url) {
                 return wrong("url", &format!("{url:?}"), "an http:// or https:// address");
             }
         }

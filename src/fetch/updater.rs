@@ -6,7 +6,7 @@ use std::ops::Range;
 use asm2464::Kind;
 use asm2464::firmware::{Image, MAX_FILE_LEN};
 
-use super::limits::{Budget, MAX_SEARCHED};
+use super::archive::{Budget, MAX_SEARCHED};
 use crate::failure::{AnyFailure, Failure};
 
 /// How many parts an error names if no image was found.

@@ -1,5 +1,8 @@
 //! Brings an image into the cache: from the file or address that the user names. Without one, uses the cached image if
 //! it verifies, or tries the mirrors in order.
+//!
+//! In the cache, images are named by their SHA-256. A file gets its name only after its bytes are verified, and is
+//! verified again each time it is used.
 
 use std::fs::File;
 use std::io;
@@ -7,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use asm2464::Kind;
+use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
+use asm2464::firmware::MAX_FILE_LEN;
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464_dock::files::file;
+use asm2464_dock::files::{atomic, file};
 use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
+use etcetera::BaseStrategy;
 
-use super::address;
-use super::cache::Cache;
-use super::http::{FetchError, FetchEvent, FetchProgress, Transfer};
-use super::limits::Limits;
+use super::http::{FetchError, FetchEvent, FetchProgress, Limits, Transfer, is_address, shown_address};
 use super::manifest::{Manifest, Manifests, Mirror};
-use super::unpack::{self, Wanted};
-use crate::failure::Failure;
+use super::unpack::{self, Verified, Wanted};
+use crate::failure::{AnyFailure, Failure};
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -28,14 +31,14 @@ pub enum Source {
     #[display("{}", _0.display())]
     File(PathBuf),
     /// An address, shown without its user's name and password.
-    #[display("{}", address::shown(_0))]
+    #[display("{}", shown_address(_0))]
     Url(String),
 }
 
 impl From<&str> for Source {
     /// Text that begins like an address is an address.
     fn from(text: &str) -> Self {
-        if address::is_address(text) { Self::Url(text.to_owned()) } else { Self::File(text.into()) }
+        if is_address(text) { Self::Url(text.to_owned()) } else { Self::File(text.into()) }
     }
 }
 
@@ -82,7 +85,7 @@ impl Fetcher<'_> {
             }
             Some(Source::Url(url)) if self.offline => {
                 let label = Kind::Usage.code("asmpatch::fetch::offline_url");
-                let message = format!("{} needs the network, and downloads are switched off", address::shown(url));
+                let message = format!("{} needs the network, and downloads are switched off", shown_address(url));
                 Err(FetchError::Local(Failure::new(label, message).into()))
             }
             Some(Source::Url(url)) => {
@@ -188,4 +191,88 @@ fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8
             FetchError::Local(Failure::new(label, format!("cannot read {}", path.display())).because(source).into())
         }
     })
+}
+
+/// The cache folder: `images/SHA256.bin`, `locks/`.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// Opens the user's cache: `$XDG_CACHE_HOME/asmpatch` or the platform's equivalent.
+    ///
+    /// # Errors
+    /// Fails if the system names no cache folder.
+    pub fn of_user() -> Result<Self, Failure> {
+        let strategy = etcetera::choose_base_strategy().map_err(|error| {
+            let label = Kind::System.code("asmpatch::cache::no_folder");
+            Failure::new(label, format!("the system names no cache folder: {error}"))
+        })?;
+        Ok(Self::at(&strategy.cache_dir().join("asmpatch")))
+    }
+
+    /// Opens a cache in this folder, which is created when something is stored.
+    pub fn at(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Returns the path of this image, whether it is there or not.
+    pub fn path(&self, manifest: &Manifest) -> PathBuf {
+        self.folder.join("images").join(format!("{}.bin", manifest.sha256))
+    }
+
+    /// Returns the image's bytes if they are there and verify. Damaged bytes count as missing: they are replaced.
+    ///
+    /// # Errors
+    /// Fails if something is there that can't be read.
+    pub fn load(&self, manifest: &Manifest) -> Result<Option<Vec<u8>>, AnyFailure> {
+        let path = self.path(manifest);
+        match file::read_regular(&path, MAX_FILE_LEN) {
+            Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
+            // No image is larger than MAX_FILE_LEN: replace such a file like a damaged one.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge) => Ok(None),
+            Err(source) => Err(inaccessible(&path, source)),
+        }
+    }
+
+    /// Stores a verified image: writes a temporary file, syncs its bytes to disk, then renames it. Returns its path.
+    ///
+    /// # Errors
+    /// Fails if the file can't be written; no partly written file remains.
+    pub(super) fn store(&self, manifest: &Manifest, image: &Verified) -> Result<PathBuf, AnyFailure> {
+        let path = self.path(manifest);
+        self.make_folder("images")?;
+        atomic::write(&path, &image.bytes)?;
+        Ok(path)
+    }
+
+    /// Waits until no other process fetches this image. While the returned file is open, this process has the right to
+    /// fetch it. Calls `waits` with the lock's path once it has waited for a second.
+    ///
+    /// # Errors
+    /// Fails if the lock's file can't be opened, and on Ctrl-C.
+    pub fn lock(
+        &self,
+        manifest: &Manifest,
+        waits: impl FnOnce(&Path),
+        interrupt: Interrupt<'_>,
+    ) -> Result<File, AnyFailure> {
+        let path = self.make_folder("locks")?.join(format!("{}.lock", manifest.sha256));
+        file::await_own(&path, || waits(&path), interrupt).map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => Interrupted.into(),
+            _ => inaccessible(&path, source),
+        })
+    }
+
+    fn make_folder(&self, name: &str) -> Result<PathBuf, AnyFailure> {
+        let path = self.folder.join(name);
+        file::make_folder(&path).map_err(|source| inaccessible(&path, source))?;
+        Ok(path)
+    }
+}
+
+fn inaccessible(path: &Path, cause: io::Error) -> AnyFailure {
+    let label = Kind::System.code("asmpatch::cache::access");
+    Failure::new(label, format!("cannot use the cache at {}", path.display())).because(cause).into()
 }

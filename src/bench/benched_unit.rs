@@ -8,12 +8,11 @@ use asm2464::progress::Progress;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::behind::{Memory, PcieDevices};
-use super::halt::Halt;
 use super::path::Path;
-use super::pattern::Pattern;
+use super::pcie::{Memory, PcieDevices};
 use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
+use super::row::{Halt, Pattern};
 use crate::failure::AnyFailure;
 use crate::unit::Live;
 

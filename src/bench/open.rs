@@ -9,14 +9,12 @@ use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::behind::Memory;
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
-use super::halt::Halt;
-use super::path::Path;
-use super::pattern::{PATTERN_LEN, WINDOW_LEN};
+use super::path::{Path, WINDOW_LEN};
+use super::pcie::Memory;
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
-use super::tally::{Tally, repeat};
+use super::row::{Halt, PATTERN_LEN, Tally, repeat};
 use crate::failure::AnyFailure;
 use crate::unit::ask;
 

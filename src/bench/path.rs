@@ -11,8 +11,10 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::pattern::WINDOW_LEN;
 use crate::suggest::{nearest, question};
+
+/// Bytes of the data buffer that XDATA shows at 0xF000.
+pub(super) const WINDOW_LEN: usize = 4096;
 
 /// Fixed properties of a path. Every path states all of them: one whose `writes` was forgotten would run on a unit with
 /// an SSD.

@@ -7,14 +7,13 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::EngineError;
 
-use super::behind::{self, Memory};
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
-use super::halt::Halt;
-use super::path::Path;
-use super::pattern::Pattern;
+use super::comparison::judge;
+use super::path::{Path, WINDOW_LEN};
+use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
-use super::{integrity, tlp, verdict};
+use super::row::{Halt, Pattern, compare};
 use crate::failure::AnyFailure;
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
@@ -74,7 +73,7 @@ pub(super) fn prepare(
     interrupt.check()?;
     if known.looks {
         let assigns = plan.writes(subject.firmware().state);
-        known.devices = Some(behind::look(&mut *subject.engine(), assigns, interrupt)?);
+        known.devices = Some(pcie::look(&mut *subject.engine(), assigns, interrupt)?);
     }
     unit.behind = known.words();
 
@@ -102,10 +101,38 @@ fn check_sram(
     pattern: &Pattern,
     timeout: Duration,
 ) -> Result<(), AnyFailure> {
-    let [written, read] = integrity::check(subject, pattern, timeout)?;
+    let [written, read] = check_window(subject, pattern, timeout)?;
     checked.set(subject.firmware().fills_sram, written);
     checked.e4 = read;
     Ok(())
+}
+
+/// Writes the pattern into the SRAM, 4 KiB at a time, and reads each piece back through E4 before it writes the next.
+/// Leaves the pattern's first 4 KiB in the window. Returns the results of writing and of reading.
+///
+/// # Errors
+/// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
+fn check_window(
+    subject: &mut dyn BenchedUnit,
+    pattern: &Pattern,
+    timeout: Duration,
+) -> Result<[Option<Outcome>; 2], AnyFailure> {
+    let (mut written, mut read) = (None, None);
+    let mut buffer = vec![0; WINDOW_LEN];
+    let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();
+    for (index, piece) in pieces.chain([(0, &pattern.bytes()[..WINDOW_LEN])]) {
+        written = Some(subject.write_sram(piece, timeout).map(|()| Outcome::Same).or_else(Halt::outcome)?);
+        if written != Some(Outcome::Same) {
+            break;
+        }
+        let found = subject.read_window(&mut buffer, timeout);
+        let compared = found.map(|()| compare(piece, &buffer, index * WINDOW_LEN));
+        read = Some(compared.or_else(Halt::outcome)?);
+        if read != Some(Outcome::Same) {
+            break;
+        }
+    }
+    Ok([written, read])
 }
 
 /// Recovers a unit, and checks again what failed its check.
@@ -163,13 +190,14 @@ fn measure_all(
         let Point { path, size, depth } = point;
         rows.push(Row { path, size, depth, outcome });
     }
+    let has_checked = checked.outcomes().next().is_some();
+    let integrity = has_checked.then(|| checked.clone());
     // The figures of a virtual unit measure the host.
-    let verdict =
-        if unit.is_virtual { Vec::new() } else { verdict::judge(&rows, subject.firmware().state, subject.speed()) };
+    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, subject.firmware().state, subject.speed()) };
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
-        integrity: Some(checked).filter(|checked| checked.outcomes().next().is_some()).cloned(),
+        integrity,
         e4_extension: known.e4_extension,
         read16_sram: known.read16_sram,
         rows,
@@ -185,7 +213,9 @@ fn measure(
     task: &Task<'_>,
 ) -> Result<Outcome, AnyFailure> {
     let outcome = match &task.known.devices {
-        Some(devices) if point.path.is_tlp() => tlp::measure(&mut *subject.engine(), point, devices, task)?,
+        Some(devices) if point.path.is_tlp() => {
+            pcie::measure_tlps(&mut *subject.engine(), point, devices, task.effort, task.interrupt)?
+        }
         _ => subject.measure(point, task)?,
     };
     if matches!(outcome, Outcome::NoAnswer { .. }) {
@@ -221,9 +251,9 @@ fn check_memory(
     let mut found = vec![0; expected.len()];
     subject.read_memory(memory, &mut found, timeout)?;
     saved.get_or_insert_with(|| (memory, found.clone()));
-    subject.write_memory(memory, expected).map_err(|error| tlp::halt(error, timeout))?;
+    subject.write_memory(memory, expected).map_err(|error| Halt::of(error, timeout))?;
     subject.read_memory(memory, &mut found, timeout)?;
-    Ok(integrity::compare(expected, &found, 0))
+    Ok(compare(expected, &found, 0))
 }
 
 /// The known result of a path before its measurement: it is skipped, can't be reached, or failed before. A path that
@@ -236,21 +266,27 @@ fn obstacle(
     integrity: &Integrity,
     rows: &[Row],
 ) -> Option<Outcome> {
-    let unreachable = || {
-        let devices = known.devices.as_ref()?;
-        let why = devices.memory.err()?;
-        (path.needs_memory() || path == Path::ConfigRead && devices.function.is_none()).then_some(why)
-    };
-    let silent = || {
-        let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
-        before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. })).cloned()
-    };
-    // Open firmware keeps PCIe over the recovery of its queue.
     let is_silent = |outcome: &Outcome| matches!(outcome, Outcome::NoAnswer { .. });
-    let was_recovered = subject.firmware().state == BridgeState::Vendor
-        && (integrity.outcomes().any(|(_, outcome)| is_silent(outcome))
-            || rows.iter().any(|row| is_silent(&row.outcome)));
-    let cleared = || (path.is_tlp() && was_recovered).then_some(Skip::AfterRecovery);
-    let skip = left_out(subject, path, plan, known).or_else(unreachable).or_else(cleared);
-    skip.map(|reason| Outcome::NotRun { reason }).or_else(|| integrity.obstacle(path).cloned()).or_else(silent)
+    if let Some(reason) = left_out(subject, path, plan, known) {
+        return Some(Outcome::NotRun { reason });
+    }
+    if let Some(devices) = &known.devices
+        && let Err(reason) = devices.memory
+        && (path.needs_memory() || (path == Path::ConfigRead && devices.function.is_none()))
+    {
+        return Some(Outcome::NotRun { reason });
+    }
+    // Open firmware keeps PCIe over the recovery of its queue.
+    if path.is_tlp() && subject.firmware().state == BridgeState::Vendor {
+        let checks = integrity.outcomes().map(|(_, outcome)| outcome);
+        let mut before = checks.chain(rows.iter().map(|row| &row.outcome));
+        if before.any(is_silent) {
+            return Some(Outcome::NotRun { reason: Skip::AfterRecovery });
+        }
+    }
+    if let Some(outcome) = integrity.obstacle(path) {
+        return Some(outcome.clone());
+    }
+    let first = rows.iter().find(|row| row.path == path)?;
+    is_silent(&first.outcome).then(|| first.outcome.clone())
 }

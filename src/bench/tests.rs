@@ -12,7 +12,7 @@ use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
-use super::baseline::{Asked, Change, ComparedRow};
+use super::comparison::{Asked, Change, ComparedRow};
 use super::*;
 use crate::failure::AnyFailure;
 
@@ -222,7 +222,7 @@ fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
     let mut printed = serde_json::to_value(&report).unwrap();
     printed["schema"] = SCHEMA.into();
     let compared: Vec<ComparedRow> = report.rows.iter().map(ComparedRow::from).collect();
-    assert_eq!(baseline::parse(&printed.to_string()).unwrap(), compared);
+    assert_eq!(comparison::parse(&printed.to_string()).unwrap(), compared);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn ctrl_c_ends_the_bench() {
 
 fn changes(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
     let before: Vec<ComparedRow> = before.rows.iter().map(ComparedRow::from).collect();
-    baseline::compare(&before, &now.rows, asked, max_slower)
+    comparison::compare(&before, &now.rows, asked, max_slower)
 }
 
 #[test]
@@ -368,9 +368,9 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
     before.rows.retain(|row| row.path == Path::Write16);
     let paths = changes(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
     assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
-    assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
-    let newer = baseline::parse(r#"{ "schema": 99, "rows": [] }"#);
-    assert!(matches!(newer, Err(baseline::BaselineError::Schema { found: 99 })));
+    assert!(matches!(comparison::parse("{}"), Err(comparison::BaselineError::Json(_))));
+    let newer = comparison::parse(r#"{ "schema": 99, "rows": [] }"#);
+    assert!(matches!(newer, Err(comparison::BaselineError::Schema { found: 99 })));
 }
 
 #[test]

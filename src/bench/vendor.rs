@@ -1,26 +1,28 @@
 //! The bench's part that depends on the vendor's firmware: the check for an SSD, the initialisation as by a GPU
-//! runtime, and its SCSI commands.
+//! runtime, and its SCSI commands, one by one or in a stream.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
+use asm2464::Kind;
 use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
+use asm2464::scsi::runtime::freeing;
+use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
-use asm2464_host::bridge::{Behind, Bridge, BusSpeed, DataPhase, Transport, TransportKind};
+use asm2464_host::bridge::{
+    Behind, Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Transport, TransportKind, Workload,
+};
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
-use super::behind::Memory;
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
-use super::halt::Halt;
-use super::integrity::{exchange, recover};
-use super::measure::measure;
-use super::path::Path;
-use super::pattern::PATTERN_LEN;
+use super::path::{Path, WINDOW_LEN};
+use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{Outcome, Skip};
-use super::tlp;
-use crate::failure::AnyFailure;
+use super::row::{Halt, PATTERN_LEN, Pattern, Tally, repeat};
+use crate::failure::{AnyFailure, Failure};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
@@ -33,7 +35,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         Firmware {
             state: BridgeState::Vendor,
             fills_sram: Path::Write16,
-            memory_len: tlp::REACH,
+            memory_len: pcie::TLP_REACH,
             memory_paths: [Path::TlpWrite, Path::TlpRead],
             memory_round: 64,
         }
@@ -154,11 +156,11 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
-        tlp::write(&mut VendorTlp::new(self), memory, bytes)
+        pcie::write_dwords(&mut VendorTlp::new(self), memory, bytes)
     }
 
     fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt> {
-        tlp::read(&mut VendorTlp::new(self), memory, buffer, timeout)
+        pcie::read_dwords(&mut VendorTlp::new(self), memory, buffer, timeout)
     }
 
     fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
@@ -190,4 +192,157 @@ fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) 
         }
         asked => Ok(asked?),
     }
+}
+
+/// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
+pub(super) fn exchange<T: Transport>(
+    bridge: &mut Bridge<T>,
+    path: Path,
+    command: Command,
+    data: DataPhase<'_>,
+    len: usize,
+    timeout: Duration,
+) -> Result<(), Halt> {
+    match bridge.execute(command, data, timeout) {
+        Ok(ended) if ended.status != ScsiStatus::Good => Err(Outcome::Refused { reason: refusal(&ended) }.into()),
+        Ok(ended) if ended.transferred != len => Err(Outcome::Short { expected: len, found: ended.transferred }.into()),
+        Ok(_) => Ok(()),
+        Err(error) if error.is_timeout() => {
+            recover(bridge, path)?;
+            Err(Outcome::no_answer(timeout).into())
+        }
+        Err(error) => Err(AnyFailure::from(error).into()),
+    }
+}
+
+/// Describes the end of a command whose status is not GOOD.
+pub(super) fn refusal(completion: &CommandEnd) -> String {
+    match completion.sense {
+        Some(sense) => format!("sense {sense}"),
+        None => format!("status {:#04x}", u8::from(completion.status)),
+    }
+}
+
+/// Recovers the unit after a path that gave no answer.
+pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Result<(), AnyFailure> {
+    // A unit is recovered only when it answers again.
+    let recovered = bridge.recover().and_then(|()| match bridge.is_ready() {
+        Err(CommandError::Transport(error)) => Err(error.into()),
+        _ => Ok(()),
+    });
+    recovered.map_err(|error| {
+        let what = format!("the unit did not come back after {path} got no answer");
+        Failure::new(Kind::NoAnswer.code("asmpatch::bench::recovery"), what).because(error).into()
+    })
+}
+
+/// ID of a job that frees slots. Its data does not count for the path.
+const FREEING: u64 = u64::MAX;
+
+/// Streams commands until its deadline and counts their results.
+struct Stream<'a> {
+    point: Point,
+    pattern: &'a Pattern,
+    compare: bool,
+    tally: &'a mut Tally,
+    until: Instant,
+    interrupt: Interrupt<'a>,
+    number: u64,
+    /// The remaining writes that free the slots of the last WRITE(16).
+    freeing: VecDeque<(u16, u8)>,
+    /// Result of the first command that failed.
+    trouble: Option<Outcome>,
+}
+
+impl Workload for Stream<'_> {
+    fn buffer_len(&self) -> usize {
+        self.point.size
+    }
+
+    fn is_timed(&self) -> bool {
+        true
+    }
+
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        let Point { path, size, .. } = self.point;
+        if self.trouble.is_some() {
+            return None;
+        }
+        // Free all slots in the same queue: a WRITE(16) that finds no free slot is never answered.
+        if let Some((at, value)) = self.freeing.pop_front() {
+            let command = Command::XdataWrite { at: XdataAddress::main(at), value };
+            return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
+        }
+        if Instant::now() >= self.until || self.interrupt.is_requested() {
+            return None;
+        }
+        let at = path.offset(self.number, size);
+        let command = path.command(at, size)?;
+        if path.writes() {
+            // Fill each slot's buffer once and send it again and again, so that the host copies nothing per command.
+            let head = size.min(16);
+            if buffer[..head] != self.pattern.bytes()[..head] {
+                buffer[..size].copy_from_slice(&self.pattern.bytes()[..size]);
+            }
+            self.freeing.extend(freeing(size));
+        }
+        self.number += 1;
+        Some(Job { cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
+    }
+
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], elapsed: Duration) -> bool {
+        let Point { path, size, .. } = self.point;
+        if completion.status != ScsiStatus::Good {
+            self.trouble.get_or_insert(Outcome::Refused { reason: refusal(completion) });
+            return false;
+        }
+        if job.id == FREEING {
+            return true;
+        }
+        if completion.transferred != size {
+            self.trouble.get_or_insert(Outcome::Short { expected: size, found: completion.transferred });
+            return false;
+        }
+        if self.compare {
+            // The window holds the pattern's first 4 KiB.
+            let (at, len) = if path == Path::Read16 { (0, size.min(WINDOW_LEN)) } else { (job.id as usize, size) };
+            self.tally.compare(self.pattern.bytes().get(at..at + len), data.get(..len));
+        }
+        self.tally.count(size, elapsed);
+        true
+    }
+}
+
+/// Measures one path.
+///
+/// WRITE(16) is measured as a GPU runtime uses it: each is followed in the same queue by the E5 commands that free its
+/// slots. Their time counts, but not their number, bytes or latency.
+///
+/// # Errors
+/// If the wire failed, or on Ctrl-C. No answer, a refusal and short data are outcomes.
+fn measure<T: Transport>(bridge: &mut Bridge<T>, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
+    let Point { path, depth, .. } = point;
+    let Task { pattern, effort, interrupt, .. } = *task;
+    let returns_sram = path.reads_window() || (path == Path::Read16 && task.known.read16_sram);
+    repeat(bridge, effort, interrupt, |bridge, tally, until| {
+        let mut stream = Stream {
+            point,
+            pattern,
+            compare: task.window_holds && returns_sram,
+            tally,
+            until,
+            interrupt,
+            number: 0,
+            freeing: VecDeque::new(),
+            trouble: None,
+        };
+        match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
+            Ok(()) => stream.trouble.map_or(Ok(()), |trouble| Err(trouble.into())),
+            Err(error) if error.is_timeout() => {
+                recover(bridge, path)?;
+                Err(Outcome::no_answer(effort.timeout).into())
+            }
+            Err(error) => Err(AnyFailure::from(error).into()),
+        }
+    })
 }

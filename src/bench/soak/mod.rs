@@ -1,30 +1,26 @@
 //! A soak: the mixture of transfers that a GPU runtime makes, without a pause, until the time is over. Errors are
 //! counted, and the unit is recovered.
 
-mod registers;
 mod report;
-mod tally;
 
 use std::time::{Duration, Instant};
 
 use asm2464::Kind;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
+use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
 pub use report::{
     Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,
     UsbLink,
 };
 
-use self::tally::SoakTally;
+use self::report::SoakTally;
 use super::benched_unit::{BenchedUnit, Firmware, Known};
-use super::halt::Halt;
-use super::integrity::compare;
-use super::path::Path;
-use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
+use super::path::{Path, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
+use super::row::{Halt, PATTERN_LEN, Pattern, compare};
 use super::run::{self, Prepared, Saved};
-use super::tlp;
 use crate::failure::AnyFailure;
 use crate::unit::Live;
 
@@ -32,6 +28,15 @@ use crate::unit::Live;
 const ATTEMPTS: u32 = 3;
 /// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Advanced Error Reporting, and the offsets of its two status registers.
+const ERROR_REPORTING: (u16, u16, u16) = (0x0001, 0x04, 0x10);
+/// Secondary PCI Express, and the offset of Lane Error Status.
+const SECONDARY: (u16, u16) = (0x0019, 0x08);
+/// Beginning of the extended space, whose capabilities have IDs of their own.
+const EXTENDED: u16 = 0x100;
+/// Offset of the dword with Device Status in its upper half.
+const DEVICE_STATUS: u16 = 0x08;
 
 /// What to soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +71,7 @@ pub fn soak(
     let tally = SoakTally::new(unit, plan.duration);
     let mut soak = Soak { plan, reopen, interrupt, progress, tally, saved: None, firmware };
     let (mut subject, mut prepared) = soak.prepare(subject)?;
-    match registers::read(subject.benched(), &prepared.known) {
+    match read_registers(subject.benched(), &prepared.known) {
         Ok(before) => soak.tally.report.pcie = before,
         Err(error) => soak.tally.report.pcie_unread = Some(error.to_string()),
     }
@@ -75,8 +80,8 @@ pub fn soak(
     let Soak { tally, saved, .. } = soak;
     let mut report = tally.finish(ended);
     if let Some(subject) = &mut open {
-        let after = registers::read(subject.benched(), &prepared.known).unwrap_or_default();
-        registers::join(&mut report.pcie, &after);
+        let after = read_registers(subject.benched(), &prepared.known).unwrap_or_default();
+        join_registers(&mut report.pcie, &after);
         // This may fail on a faulty unit as well. The report matters more.
         let _ = run::restore(subject.benched(), saved);
     }
@@ -251,7 +256,7 @@ fn round(
         came_back(path, Some(sent), &found[..len], tally);
     }
     if let Some(memory) = known.memory().filter(|_| checked.memory == Some(Outcome::Same)) {
-        subject.write_memory(memory, &sent[..memory_round]).map_err(|error| at(write)(tlp::halt(error, timeout)))?;
+        subject.write_memory(memory, &sent[..memory_round]).map_err(|error| at(write)(Halt::of(error, timeout)))?;
         tally.moved(write, memory_round, 0);
         subject.read_memory(memory, &mut found[..memory_round], timeout).map_err(at(read))?;
         came_back(read, Some(sent), &found[..memory_round], tally);
@@ -268,4 +273,62 @@ fn came_back(path: Path, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTall
             tally.failed(Some(path), &outcome.into());
         }
     }
+}
+
+/// Reads PCIe's own error registers, of the bridge's ports and of what is behind them. Returns an empty list if PCIe can't be reached: with an SSD
+/// behind the bridge, the firmware needs the TLP engine itself.
+///
+/// # Errors
+/// The last of several attempts, between which the unit is recovered.
+fn read_registers(subject: &mut dyn BenchedUnit, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
+    if known.devices.as_ref().is_none_or(|devices| devices.function.is_none()) {
+        return Ok(Vec::new());
+    }
+    let mut attempts = 1;
+    loop {
+        let outcome = all_registers(&mut Pcie::new(&mut *subject.engine(), &mut NoTime));
+        match outcome {
+            Err(_) if attempts < ATTEMPTS => attempts += 1,
+            outcome => return outcome,
+        }
+        // If this fails, so does the next attempt.
+        let _ = subject.revive(known);
+    }
+}
+
+/// Puts the registers' values after the soak beside those before it.
+fn join_registers(functions: &mut [PcieErrors], after: &[PcieErrors]) {
+    for function in functions {
+        let same = after.iter().find(|other| (other.at, &other.id) == (function.at, &function.id));
+        function.after = same.map(|other| other.before);
+    }
+}
+
+fn all_registers(pcie: &mut Pcie<'_>) -> Result<Vec<PcieErrors>, PcieError> {
+    let survey = pcie.survey(Scope { extended: true, ..Scope::READ_ONLY })?;
+    let mut found = Vec::new();
+    for function in &survey.functions {
+        let registers = registers_of(pcie, function)?;
+        if registers != ErrorRegisters::default() {
+            let id = format!("{:04x}:{:04x}", function.vendor, function.device);
+            found.push(PcieErrors { at: function.at, id, before: registers, after: None });
+        }
+    }
+    Ok(found)
+}
+
+fn registers_of(pcie: &mut Pcie<'_>, function: &Function) -> Result<ErrorRegisters, PcieError> {
+    let mut registers = ErrorRegisters::default();
+    for capability in &function.capabilities.list {
+        let mut at = |offset| pcie.config_read(function.at, capability.offset + offset);
+        if matches!(capability.kind, CapabilityKind::Express(_)) {
+            registers.device_status = Some((at(DEVICE_STATUS)? >> 16) as u16);
+        } else if capability.offset >= EXTENDED && capability.id == ERROR_REPORTING.0 {
+            registers.uncorrectable = Some(at(ERROR_REPORTING.1)?);
+            registers.correctable = Some(at(ERROR_REPORTING.2)?);
+        } else if capability.offset >= EXTENDED && capability.id == SECONDARY.0 {
+            registers.lanes = Some(at(SECONDARY.1)?);
+        }
+    }
+    Ok(registers)
 }

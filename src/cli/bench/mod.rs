@@ -8,7 +8,7 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::bench::baseline::{self, Asked, Change, ComparedRow};
+use crate::bench::comparison::{self, Asked, Change, ComparedRow};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Outcome, Path, Point, Row};
 use crate::failure::AnyFailure;
 use crate::unit::{self, Purpose, Selector, Unit};
@@ -281,7 +281,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
     let depths = args.depths();
     let asked = Asked { paths: &args.paths, sizes: &args.sizes, depths: &depths, sweep: args.sweep };
-    let changes = before.map(|before| baseline::compare(&before, &report.rows, asked, args.max_slower));
+    let changes = before.map(|before| comparison::compare(&before, &report.rows, asked, args.max_slower));
     if args.json {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
@@ -342,7 +342,7 @@ fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -
 
 fn read_baseline(path: &std::path::Path) -> Result<Vec<ComparedRow>, AnyFailure> {
     let text = input::read_text(path)?;
-    Ok(baseline::parse(&text)?)
+    Ok(comparison::parse(&text)?)
 }
 
 fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {

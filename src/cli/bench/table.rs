@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use crate::bench::baseline::Change;
+use crate::bench::comparison::Change;
 use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, Row, Skip};
 use crate::unit::host::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use asm2464::firmware::{CodeAddress, FlashAddress, Image};
+use asm2464::flash::JedecId;
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::sfr::SFR_BASE;
 use i8051::{Cpu, CpuContext, CpuView, Instruction, MemoryMapper, Operand, PortMapper, ReadOnlyMemoryMapper, Register};
@@ -396,7 +397,12 @@ pub struct FlashGone;
 
 /// A NOR flash: an erase sets every bit, a program clears bits.
 pub trait SpiFlash: Send {
-    /// Copies cells from `at` on into `into`; 0xFF past the last one.
+    /// Its answer to command 9F. By default that of a 512 KiB part of Winbond's W25X family (chosen).
+    fn jedec_id(&self) -> JedecId {
+        JedecId([0xEF, 0x30, 0x13])
+    }
+
+    /// Copies cells from `at` on into `into`. After the last cell it goes on with the first, as parts do.
     fn read(&self, at: FlashAddress, into: &mut [u8]);
 
     /// Programs bytes.
@@ -435,8 +441,8 @@ impl MemoryFlash {
 
 impl SpiFlash for MemoryFlash {
     fn read(&self, at: FlashAddress, into: &mut [u8]) {
-        into.fill(0xFF);
-        self.cells.iter().skip(at.0 as usize).zip(into).for_each(|(cell, byte)| *byte = *cell);
+        let (before, from) = self.cells.split_at(at.0 as usize % self.cells.len());
+        from.iter().chain(before).cycle().zip(into).for_each(|(cell, byte)| *byte = *cell);
     }
 
     fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {

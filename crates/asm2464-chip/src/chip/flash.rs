@@ -5,6 +5,7 @@
 //! would otherwise program other bytes than the host sent. [`FlashDefects`] has what silicon may do instead.
 
 use asm2464::firmware::FlashAddress;
+use asm2464::flash::JedecId;
 
 use super::map::Register;
 use super::sram::load_around;
@@ -57,8 +58,6 @@ const WRITE_ENABLED: u8 = 0x02;
 const PROTECTION: u8 = 0x1C;
 /// Bits of the status register that command 01 can write: protection and lock.
 const WRITABLE: u8 = 0xFC;
-/// A 512 KiB part of Winbond's W25X family: manufacturer, type, capacity (chosen).
-const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
 
 /// Defects of silicon's flash buffer at 0x7000, which no code shows; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -210,7 +209,10 @@ impl<F: SpiFlash> FlashController<F> {
                     show(DATA_BUFFER, offset, data, memory);
                 }
             }
-            0x9F => self.report(offset, &JEDEC_ID[..length.min(JEDEC_ID.len())], memory),
+            0x9F => {
+                let JedecId(id) = self.flash.jedec_id();
+                self.report(offset, &id[..length.min(id.len())], memory);
+            }
             0x05 => {
                 let enabled = if self.write_enabled { WRITE_ENABLED } else { 0 };
                 self.report(offset, &[status | enabled], memory);

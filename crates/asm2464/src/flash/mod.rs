@@ -141,6 +141,15 @@ impl JedecId {
             _ => None,
         }
     }
+
+    /// Returns how many bytes the flash has; `None` if that is not known. In the IDs of the makers above, the third byte
+    /// is the logarithm of it. At most 16 MiB, which a 24-bit address reaches. Source: the makers' data sheets.
+    pub const fn capacity(self) -> Option<usize> {
+        match (self.maker(), self.0[2]) {
+            (Some(_), exponent @ 0x11..=0x18) => Some(1 << exponent),
+            _ => None,
+        }
+    }
 }
 
 /// Reasons an access to the flash through registers failed.
@@ -235,5 +244,21 @@ impl<E: Error + 'static> RegisterError<E> {
     /// Whether the time limit of all operations has passed.
     pub const fn is_out_of_time(&self) -> bool {
         matches!(self, Self::OutOfTime(_) | Self::NoProgress(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_how_many_bytes_a_flash_has_if_its_maker_is_known_and_three_address_bytes_reach_them() {
+        let capacity = |id: &str| id.parse::<JedecId>().unwrap().capacity();
+        for (id, bytes) in [("C2 28 15", DUMP_LEN), ("EF 30 13", 0x8_0000), ("C8 40 18", 0x100_0000)] {
+            assert_eq!(capacity(id), Some(bytes), "{id}");
+        }
+        for id in ["12 34 15", "C2 28 19", "EF 30 10", "9D 7B FF"] {
+            assert_eq!(capacity(id), None, "{id}");
+        }
     }
 }

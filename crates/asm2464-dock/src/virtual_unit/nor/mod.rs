@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::FlashAddress;
-use asm2464::flash::SECTOR_LEN;
+use asm2464::flash::{DUMP_LEN, JedecId, SECTOR_LEN};
 use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::mcu::{FlashGone, SpiFlash};
 
@@ -33,6 +33,8 @@ pub struct FlashFaults {
     pub stale_first_byte: Option<u64>,
     /// The flash's status and ID overwrite the bytes that a program takes.
     pub status_in_buffer: bool,
+    /// The ID in place of the one that its length would give it.
+    pub jedec_id: Option<JedecId>,
 }
 
 impl FlashFaults {
@@ -240,10 +242,19 @@ impl NorFlash {
 }
 
 impl SpiFlash for NorFlash {
+    /// The ID of the part in the docks whose whole flash owners have copied, if this one has its length.
+    fn jedec_id(&self) -> JedecId {
+        let of_length = if self.cells.len() == DUMP_LEN { [0xC2, 0x28, 0x15] } else { [0xEF, 0x30, 0x13] };
+        self.faults.jedec_id.unwrap_or(JedecId(of_length))
+    }
+
     fn read(&self, at: FlashAddress, into: &mut [u8]) {
         match self.get(at, into.len()) {
             Some(cells) => into.copy_from_slice(cells),
-            None => into.fill(0xFF),
+            None => {
+                let (before, from) = self.cells.split_at(at.0 as usize % self.cells.len());
+                from.iter().chain(before).cycle().zip(&mut *into).for_each(|(cell, byte)| *byte = *cell);
+            }
         }
         let reads = self.reads.get() + 1;
         self.reads.set(reads);

@@ -20,6 +20,21 @@ fn a_program_clears_bits_and_only_an_erase_sets_them() {
 }
 
 #[test]
+fn a_read_past_the_last_cell_goes_on_with_the_first_and_the_id_says_how_many_there_are() {
+    let mut flash = NorFlash::erased();
+    flash.program(FlashAddress(0), &[1, 2]).unwrap();
+    let mut read = [0; 4];
+    SpiFlash::read(&flash, FlashAddress(FLASH_LEN as u32 - 2), &mut read);
+    assert_eq!(read, [0xFF, 0xFF, 1, 2]);
+    SpiFlash::read(&flash, FlashAddress(3 * FLASH_LEN as u32 + 1), &mut read);
+    assert_eq!(read, [2, 0xFF, 0xFF, 0xFF]);
+    assert_eq!(flash.jedec_id().capacity(), Some(FLASH_LEN));
+    assert_eq!(NorFlash::holding(vec![0xFF; DUMP_LEN], None).jedec_id().capacity(), Some(DUMP_LEN));
+    flash.faults.jedec_id = Some(JedecId([0x12, 0x34, 0x15]));
+    assert_eq!(flash.jedec_id().capacity(), None);
+}
+
+#[test]
 fn an_erase_reaches_its_sector_and_nothing_else() {
     let mut flash = NorFlash::erased();
     for at in [0x0FFF, 0x1000, 0x1FFF, 0x2000] {

@@ -1,6 +1,7 @@
 //! Scenario files that are accepted and rejected.
 
 use asm2464::firmware::FlashAddress;
+use asm2464::flash::JedecId;
 use asm2464_chip::chip::Speed;
 use asm2464_chip::chip::{Answers, BarSpec, Board, EarlyLanes, LinkSpec, PartRevision, SupplySensor};
 
@@ -35,6 +36,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         bulk-out-lands = 64
         stale-first-byte = 2
         status-in-buffer = true
+        jedec-id = "C2 28 15"
         [timing]
         erase-sector-ms = 45
         program-page-us = 400
@@ -59,6 +61,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         bulk_out_lands: Some(64),
         stale_first_byte: Some(2),
         status_in_buffer: true,
+        jedec_id: Some(JedecId([0xC2, 0x28, 0x15])),
     };
     assert_eq!(scenario.flash, faults);
     assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(Speed::Super)));

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
-use asmpatch::patch::{Expectations, PatchSet, Selection, verify};
+use asmpatch::patch::{Expectations, PatchSet, Selection, verify_file};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn image() -> Image {
@@ -32,7 +32,7 @@ fn images(criterion: &mut Criterion) {
     group.bench_function("verify 1000 patched images", |bencher| {
         bencher.iter(|| {
             for _ in 0..1000 {
-                assert!(verify(&library, black_box(&patched), &Expectations::default()).is_valid());
+                assert!(verify_file(&library, black_box(&patched), &Expectations::default()).is_valid());
             }
         });
     });

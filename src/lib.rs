@@ -50,6 +50,7 @@
 //! use asmpatch::flash::access::Access;
 //! use asmpatch::flash::plan::FlashPlan;
 //! use asmpatch::flash::run::{self, FlashOptions};
+//! use asmpatch::image::Images;
 //! use asm2464::flash::BUDGET;
 //! use asm2464::interrupt::Interrupt;
 //! use asm2464_chip::practice;
@@ -59,7 +60,9 @@
 //! let mut port = VirtualPort::new("unit", unit);
 //! let attached = port.attached()?;
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
-//! let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
+//! let images = Images::from(asmpatch::embedded::patches()?);
+//! let proof = images.prove(&images.identify(&practice::image()))?;
+//! let plan = FlashPlan::flash(attached, blocks, None, &proof, |block| Ok(()))?;
 //! let options = FlashOptions {
 //!     backup_into: None,
 //!     backup_elsewhere: Vec::new(),
@@ -85,6 +88,7 @@ pub mod fetch;
 pub mod file_kind;
 pub mod flash;
 pub mod gpus;
+pub mod image;
 pub mod patch;
 pub mod restart;
 pub mod runtimes;

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::io::IsTerminal;
 
 use crate::failure::{AnyFailure, shown_code};
+use crate::image::Images;
+use crate::patch::Library;
 use crate::unit::ConnectError;
 use asm2464::digest::Sha256Digest;
 use asm2464::{Coded, Kind};
@@ -171,12 +173,15 @@ impl Context {
         Exit::from(error.kind())
     }
 
-    /// Returns the budget of one proof that an image works. A proof that takes long is shown as a bar.
-    pub fn proof_budget(&self) -> ProofBudget {
-        let bars = terminal::bars(self.shows_progress());
-        let mut bar = None;
-        ProofBudget::new(interrupt::install(), move |instructions| {
-            bar.get_or_insert_with(|| bars.add(proof_bar())).set_position(instructions);
+    /// Returns what is known of images in this run: nothing yet. A proof that takes long is shown as a bar.
+    pub fn images(&self, library: Library) -> Images {
+        let shows_progress = self.shows_progress();
+        Images::new(library, move || {
+            let bars = terminal::bars(shows_progress);
+            let mut bar = None;
+            ProofBudget::new(interrupt::install(), move |instructions| {
+                bar.get_or_insert_with(|| bars.add(proof_bar())).set_position(instructions);
+            })
         })
     }
 }

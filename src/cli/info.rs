@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::failure::AnyFailure;
 use crate::file_kind::FileKind;
 use crate::flash::flash_copy::{CopyExtent, FlashCopy};
-use crate::flash::open_image::OpenImage;
+use crate::image::OpenImage;
 use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
 use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;

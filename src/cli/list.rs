@@ -7,11 +7,11 @@ use crate::advice::Hands;
 use crate::devices::{Devices, KnownDevice};
 use crate::failure::AnyFailure;
 use crate::flash::access::Access;
-use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
-use crate::patch::Library;
+use crate::image::Images;
 use crate::shell;
+use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, ConnectError, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
@@ -134,8 +134,8 @@ fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.device.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.device)? };
-    let library = PatchDirs::default().load()?;
-    let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), library, capture: recording.capture() };
+    let images = Images::from(PatchDirs::default().load()?);
+    let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), images, capture: recording.capture() };
     // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
     // command.
     let interrupt = interrupt::install();
@@ -154,7 +154,7 @@ struct Look<'a> {
     known: Arc<Devices>,
     /// Appended to each command that a note names.
     suffix: String,
-    library: Library,
+    images: Images,
     capture: Option<&'a Capture>,
 }
 
@@ -178,12 +178,12 @@ impl Look<'_> {
                 row.firmware += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
             }
             BridgeState::BootLoader => {
-                let recovery = Recovery::of(&row.unit, &self.library, &self.suffix);
+                let recovery = Recovery::of(&row.unit, &self.images, &self.suffix);
                 row.notes.extend(recovery.iter().flat_map(Recovery::notes));
             }
             BridgeState::Vendor => match self.running(&row.unit) {
                 Ok(running) => {
-                    let runs = running.runs(&self.library);
+                    let runs = running.runs(&self.images);
                     row.notes.extend(notes_on(&running.behind(), &runs, &reset_command(&row.unit, &self.suffix)));
                     row.version = running.version.map(|version| version.to_string());
                     row.behind = Some(running.behind().to_string());

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::failure::{AnyFailure, Failure};
 use crate::flash::backup_folder;
 use crate::flash::decide::NewFirmware;
 use crate::flash::error::BackupFolderError;
-use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
@@ -55,18 +55,18 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let message = format!("the firmware in {} would not start: {source}", args.folder.display());
         Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
     })?;
-    let library = PatchDirs::default().load()?;
+    let images = context.images(PatchDirs::default().load()?);
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
+    let proof = images.prove(&images.identify(&image))?;
     let job = WritingJob {
         subject: NewFirmware {
-            firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::within(&image, &context.proof_budget())?,
+            proof: Arc::clone(&proof),
             is_unknown: false,
             from_virtual: unit.is_virtual(),
             serial_given: false,
         },
-        library,
+        images,
         source: format!(
             "{}: backup of {} ({}), serial {}",
             args.folder.shown(),
@@ -76,7 +76,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         ),
         invoked: args.writing.invoked(Writes::Backup, vec![shell::argument(&args.folder)], None),
     };
-    run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
+    run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)))
 }
 
 /// The most backups that commands are printed for.

@@ -14,10 +14,10 @@ use serde::Serialize;
 use self::Verdict::{Bad, Good, Note, Unknown};
 use super::findings::{Candidate, SupplyState, Wanted};
 use crate::advice::Advice;
-use crate::flash::firmware_kind::{Contents, RunningFirmware};
 use crate::gpus::{GpuSupport, PciId};
 use crate::runtimes::{Runtime, ids_in_words};
 use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, Timing};
+use crate::unit::facts::{Contents, RunningFirmware};
 use crate::unit::host::SLOW_GOVERNOR;
 
 /// The runtime that drives the open firmware.

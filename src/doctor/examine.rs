@@ -13,7 +13,7 @@ use asm2464_host::pcie::{EngineError, Link, Pcie, TlpEngine, VendorTlp};
 use super::questions::{ask_model, ask_open, ask_vendor};
 use crate::failure::AnyFailure;
 use crate::flash::observe::Observation;
-use crate::patch::Library;
+use crate::image::Images;
 use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, Timing};
 use crate::unit::host::HostState;
 use crate::unit::{Live, ask};
@@ -46,7 +46,7 @@ pub fn examine(
     port: &mut dyn Port,
     unit: UnitInfo,
     options: DoctorOptions,
-    library: &Library,
+    images: &Images,
     interrupt: Interrupt<'_>,
 ) -> Result<Facts, AnyFailure> {
     let host = HostState::of(&unit.location);
@@ -71,9 +71,9 @@ pub fn examine(
         (_, Asked::Failed(_) | Asked::Is(PipeState::Hang | PipeState::Dead)) => {}
         (Live::Vendor(bridge), _) => {
             drop(bridge);
-            vendor(&mut facts, port, options, library, interrupt)?;
+            vendor(&mut facts, port, options, images, interrupt)?;
         }
-        (Live::Open(bridge), _) => open(&mut facts, bridge, port, options, library, interrupt)?,
+        (Live::Open(bridge), _) => open(&mut facts, bridge, port, options, images, interrupt)?,
     }
     interrupt.check()?;
     Ok(facts)
@@ -83,7 +83,7 @@ fn vendor(
     facts: &mut Facts,
     port: &mut dyn Port,
     options: DoctorOptions,
-    library: &Library,
+    images: &Images,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
     let observed = Observation::of(port, interrupt);
@@ -95,7 +95,7 @@ fn vendor(
             return Ok(());
         }
     };
-    facts.contents = Asked::Is(observed.running.contents(library));
+    facts.contents = Asked::Is(observed.running.contents(images));
     facts.storage.clone_from(&observed.running.storage);
     let mut bridge = port.open()?;
     facts.part_revision = bridge.xdata_byte(PART_REVISION).into();
@@ -118,7 +118,7 @@ fn open(
     mut bridge: OpenBridge,
     port: &mut dyn Port,
     options: DoctorOptions,
-    library: &Library,
+    images: &Images,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
     if options.compare {
@@ -152,7 +152,7 @@ fn open(
         // Reading the image through registers is slow, so it is read only if needed.
         match Observation::of(port, interrupt) {
             Ok(observed) => {
-                facts.contents = Asked::Is(observed.running.contents(library));
+                facts.contents = Asked::Is(observed.running.contents(images));
                 compare(facts, &observed);
             }
             Err(failure) => facts.contents = Asked::Failed(failure.into()),

@@ -57,7 +57,7 @@ impl UnitIdentity {
 }
 
 /// Returns both values if both are known and differ.
-pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
+pub(crate) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
     one.zip(other).filter(|(one, other)| one != other)
 }
 

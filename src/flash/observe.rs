@@ -10,10 +10,10 @@ use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Sto
 use super::access::{Access, FlashReader as _, is_readable};
 use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
-use super::firmware_kind::{Contents, Firmware, RunningFirmware};
 use super::slot::UnitBlocks;
 use crate::failure::AnyFailure;
-use crate::patch::Library;
+use crate::image::{Firmware, Images};
+use crate::unit::facts::{Contents, RunningFirmware};
 
 /// Time limit of the check for E4's extension.
 const E4_DEADLINE: Duration = Duration::from_secs(5);
@@ -93,17 +93,21 @@ impl Running {
     }
 
     /// The firmware that runs on the unit, if it can be determined.
-    pub fn runs(&self, library: &Library) -> RunningFirmware {
-        self.contents(library).runs()
+    pub fn runs(&self, images: &Images) -> RunningFirmware {
+        self.contents(images).runs()
     }
 
     /// What runs, and the image in the flash as what it is.
-    pub fn contents(&self, library: &Library) -> Contents {
-        let image = self.image();
-        let sha256 = image.as_ref().map(|image| Sha256Digest(image.sha256()));
-        // Open firmware is known by its descriptors, and its image is not asked for.
-        let flashed = image.filter(|_| self.state == BridgeState::Vendor).map(|image| Firmware::of(&image, library));
-        Contents { sha256, flashed, ..self.without_image() }
+    pub fn contents(&self, images: &Images) -> Contents {
+        let mut contents = self.without_image();
+        if let Some(image) = self.image() {
+            contents.sha256 = Some(Sha256Digest(image.sha256()));
+            // Open firmware is known by its descriptors, and its image is not asked for.
+            if self.state == BridgeState::Vendor {
+                contents.flashed = Some(images.identify(&image).firmware.clone());
+            }
+        }
+        contents
     }
 
     fn without_image(&self) -> Contents {

@@ -5,24 +5,24 @@ use asm2464_host::bridge::Location;
 use super::backup::Backup;
 use super::backup_folder;
 use super::decide::{Permission, line_change};
-use super::firmware_kind::{Firmware, Rewritable};
 use super::fitting::{Fit, FittingBackup, versions_run};
 use super::recovery::{Act, BackupFirst, Step, Why, Writes};
-use crate::patch::Library;
+use crate::image::{Images, Rewritable};
 
 /// Maximum number of backups that are offered.
-const MOST: usize = 3;
+pub const MOST: usize = 3;
 
 /// Returns the steps from the backups that fit the unit at `location`. `permissions` are what the command that was run
 /// needs to be run again.
 ///
-/// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups.
+/// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups, and
+/// those whose firmware this run has proved to be unfit. Proves nothing: a command that writes a backup proves it first.
 pub fn offers(
     backups: &[FittingBackup],
     writes: Writes,
     permissions: &[Permission],
     location: &Location,
-    library: &Library,
+    images: &Images,
 ) -> Vec<Step> {
     let ran = versions_run(backups);
     let loaded = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.folder).ok()?)));
@@ -30,10 +30,10 @@ pub fn offers(
     for (found, backup) in loaded.take(MOST) {
         let only_if = (found.fit != Fit::Certain).then(|| found.clone());
         let mut steps = Vec::new();
-        if let Some(mut permissions) = restoring(&backup, location, library) {
+        if let Some(mut permissions) = restoring(&backup, location, images) {
             permissions.extend(found.replaces_serial.then_some(Permission::CloneIdentity));
             permissions.extend(found.version.and_then(|to| line_change(&ran, to)).map(|_| Permission::OtherLine));
-            let firmware = backup.firmware().ok().map(|image| Firmware::of(&image, library));
+            let firmware = backup.firmware().ok().map(|image| images.identify(&image).firmware.clone());
             let act = Act::Restore { folder: found.folder.clone(), permissions, backs_up: false };
             steps.push(Step { why: Why::GoBackTo(firmware), only_if: only_if.clone(), act });
         }
@@ -65,13 +65,15 @@ fn is_foreign(backup: &Backup, location: &Location) -> bool {
 }
 
 /// Returns the permissions that `restore` needs for this backup; `None` if it would refuse the backup anyway.
-fn restoring(backup: &Backup, location: &Location, library: &Library) -> Option<Vec<Permission>> {
-    let image = backup.firmware().ok()?;
-    let is_practice = || Firmware::of(&image, library).is_practice() && !location.is_virtual();
-    match Rewritable::of(&image) {
-        Rewritable::No(_) => None,
-        Rewritable::Unknown => Some(vec![Permission::Unproven]),
-        Rewritable::Yes if is_foreign(backup, location) || is_practice() => Some(vec![Permission::Unproven]),
-        Rewritable::Yes => Some(Vec::new()),
-    }
+fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<Vec<Permission>> {
+    let known = images.identify(&backup.firmware().ok()?);
+    let proof = images.proof(&known);
+    let unproven = match proof.as_ref().map(|proof| &proof.rewritable) {
+        Some(Rewritable::No(_)) => return None,
+        Some(Rewritable::Unknown) => true,
+        Some(Rewritable::Yes) | None => {
+            is_foreign(backup, location) || (known.firmware.is_practice() && !location.is_virtual())
+        }
+    };
+    Some(if unproven { vec![Permission::Unproven] } else { Vec::new() })
 }

@@ -2,8 +2,8 @@
 
 use asm2464::digest::to_hex;
 use asm2464::firmware::{
-    BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion, Image, Part,
-    UsbId, kept_bytes, known_blocks,
+    BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion, Part, UsbId,
+    kept_bytes, known_blocks,
 };
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
@@ -11,8 +11,8 @@ use derive_more::Display;
 use super::access::is_readable;
 use super::backup::Backup;
 use super::identity::UnitIdentity;
-use super::open_image::OpenImage;
 use super::slot::{BlockBytes, UnitBlocks};
+use crate::image::{OpenImage, Proof};
 
 /// Source of a planned configuration block, before the edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
@@ -78,6 +78,8 @@ pub struct FlashPlan {
     pub version: Option<FirmwareVersion>,
     /// The image as open firmware, which uses nothing from configuration block 0; `None` for the vendor's kind.
     pub open: Option<OpenImage>,
+    /// Whether the image's E4 returns 256 bytes at once; `None` if unknown.
+    pub long_e4: Option<bool>,
     /// The identity that the unit must come back with; `None` if block 0 holds none, and the chip uses its own.
     pub usb_id: Option<UsbId>,
 }
@@ -93,7 +95,7 @@ impl FlashPlan {
         attached: UnitInfo,
         unit: UnitBlocks,
         backup: Option<&Backup>,
-        image: &Image,
+        image: &Proof,
         edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
     ) -> Result<Self, ConfigBlockError> {
         let base = |index: BlockIndex| {
@@ -122,7 +124,7 @@ impl FlashPlan {
     }
 
     /// Plans `restore`: blocks and firmware of the backup, byte for byte.
-    pub fn restore(attached: UnitInfo, unit: UnitBlocks, backup: &Backup, image: &Image) -> Self {
+    pub fn restore(attached: UnitInfo, unit: UnitBlocks, backup: &Backup, image: &Proof) -> Self {
         let block = |index: BlockIndex| {
             let at = usize::from(index.number());
             let new = backup.blocks[at];
@@ -138,13 +140,15 @@ impl FlashPlan {
         Self::of(attached, BlockIndex::ALL.map(block), image, configured)
     }
 
-    fn of(attached: UnitInfo, blocks: [BlockPlan; 2], image: &Image, configured: Option<UsbId>) -> Self {
-        let open = OpenImage::of(image);
+    fn of(attached: UnitInfo, blocks: [BlockPlan; 2], proof: &Proof, configured: Option<UsbId>) -> Self {
+        let known = &proof.known;
+        let open = known.firmware.open().cloned();
         Self {
             attached,
             blocks,
-            file: image.to_file(),
-            version: open.is_none().then(|| image.version()),
+            file: known.image.to_file(),
+            version: known.firmware.version(),
+            long_e4: proof.report.long_e4,
             usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
             open,
         }
@@ -205,13 +209,20 @@ fn words(block: &ConfigBlock, field: ConfigField) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use asm2464::firmware::CONFIG_BLOCK_LEN;
 
     use super::super::backup::tests::{sample_backup, sample_image};
     use super::*;
+    use crate::image::{Rewritable, samples};
 
     fn attached(state: BridgeState) -> UnitInfo {
         UnitInfo { state, product: "dock".into(), ..crate::tests::unit("9-9", "123") }
+    }
+
+    fn proof() -> Arc<Proof> {
+        samples::proof(&sample_image(0), Rewritable::Yes)
     }
 
     fn own_block() -> ConfigBlock {
@@ -231,7 +242,7 @@ mod tests {
     #[test]
     fn only_the_fields_that_the_patch_names_change_in_the_units_own_block() {
         let unit = [Some(*own_block().bytes()), Some(*known_blocks()[1].bytes())];
-        let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, &sample_image(0), identity).unwrap();
+        let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, &proof(), identity).unwrap();
         let [zero, one] = &plan.blocks;
         assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
         assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
@@ -246,8 +257,7 @@ mod tests {
     #[test]
     fn a_unit_without_a_block_that_holds_gets_the_known_ones_and_the_plan_says_so() {
         for unit in [[None, None], [Some([0xFF; CONFIG_BLOCK_LEN]); 2]] {
-            let plan =
-                FlashPlan::flash(attached(BridgeState::BootLoader), unit, None, &sample_image(0), identity).unwrap();
+            let plan = FlashPlan::flash(attached(BridgeState::BootLoader), unit, None, &proof(), identity).unwrap();
             assert_eq!(plan.blocks[0].source, BlockSource::Known);
             assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
             assert!(plan.blocks.iter().all(BlockPlan::differs));
@@ -259,21 +269,15 @@ mod tests {
     fn a_backup_gives_the_blocks_that_the_boot_loader_can_not() {
         let mut backup = sample_backup();
         backup.blocks[0] = *own_block().bytes();
-        let plan = FlashPlan::flash(
-            attached(BridgeState::BootLoader),
-            [None, None],
-            Some(&backup),
-            &sample_image(0),
-            identity,
-        )
-        .unwrap();
+        let plan = FlashPlan::flash(attached(BridgeState::BootLoader), [None, None], Some(&backup), &proof(), identity)
+            .unwrap();
         assert_eq!(plan.blocks[0].source, BlockSource::Backup);
         assert!(plan.has_own_serial());
     }
 
     #[test]
     fn an_edit_that_does_not_fit_makes_no_plan() {
-        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |blocks| {
+        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &proof(), |blocks| {
             blocks[0].set_text(ConfigField::T10Vendor, "far too long")
         });
         assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
@@ -285,7 +289,8 @@ mod tests {
         backup.blocks[1] = [0xFF; CONFIG_BLOCK_LEN];
         let image = backup.firmware().unwrap();
         let unit = [Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])];
-        let plan = FlashPlan::restore(attached(BridgeState::Vendor), unit, &backup, &image);
+        let plan =
+            FlashPlan::restore(attached(BridgeState::Vendor), unit, &backup, &samples::proof(&image, Rewritable::Yes));
         assert_eq!(plan.blocks.each_ref().map(|block| block.new), backup.blocks);
         assert!(plan.blocks[0].differs() && !plan.blocks[1].differs());
         assert_eq!(plan.file, image.to_file());
@@ -293,8 +298,7 @@ mod tests {
 
     #[test]
     fn the_parts_are_the_file_split_where_the_flash_splits_it() {
-        let plan =
-            FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
+        let plan = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &proof(), |_| Ok(())).unwrap();
         let parts: Vec<_> = plan.parts().map(|(part, bytes)| (part, bytes.len())).collect();
         assert_eq!(parts, [(Part::One, 0xFF00), (Part::Two, 98_016 - 0xFF00)]);
     }

@@ -14,10 +14,10 @@ use derive_more::Display;
 
 use super::decide::Permission;
 use super::error::FlashError;
-use super::firmware_kind::Firmware;
 use super::fitting::FittingBackup;
 use super::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::advice::Hands;
+use crate::image::Firmware;
 
 /// What a command writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,4 +24,4 @@ pub use library::Library;
 pub use on_image::{HunkOnImage, PatchOnImage};
 pub use receipt::{Receipt, ReceiptImage, ReceiptPatch};
 pub use set::{PatchSet, Selection};
-pub use verify::{Difference, Expectations, Originals, Verification, verify};
+pub use verify::{Difference, Expectations, Originals, Verification, verify, verify_file};

@@ -4,16 +4,19 @@
 //! without what is private, so a later version can infer again.
 
 use asm2464::Coded;
-use asm2464::digest::{parse_hex, to_hex};
+use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
+use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::flash::JedecId;
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::bridge::{Storage, UnitInfo};
 use asm2464_host::pcie::{Link, Survey};
+use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::host::HostState;
 use crate::failure::{AnyFailure, shown_code};
-use crate::flash::firmware_kind::Contents;
+use crate::flash::identity::differing;
+use crate::image::Firmware;
 
 /// The answer to a question that need not have been asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +119,58 @@ pub struct FlashPart {
     pub status: u8,
     /// The bits in it that protect blocks (BP0 to BP2); 0 if none is protected.
     pub protection: u8,
+}
+
+/// What runs on a unit and what its flash holds, as it answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Contents {
+    /// The unit's state.
+    pub state: BridgeState,
+    /// The version, read by E4.
+    pub version: Option<FirmwareVersion>,
+    /// Whether E4 takes more than 255 bytes.
+    pub e4_extension: Option<bool>,
+    /// SHA-256 of the image in the flash.
+    pub sha256: Option<Sha256Digest>,
+    /// The image in the flash; `None` if none was read, or if the chip would not start it.
+    pub flashed: Option<Firmware>,
+}
+
+impl Contents {
+    /// Whether the unit behaves differently from this firmware.
+    pub fn contradicts(&self, firmware: &Firmware) -> bool {
+        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
+            || differing(self.version, firmware.version()).is_some()
+            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
+    }
+
+    /// The firmware that runs on the unit, if it can be determined.
+    pub fn runs(&self) -> RunningFirmware {
+        if self.state != BridgeState::Vendor {
+            return RunningFirmware::Other(self.state);
+        }
+        match &self.flashed {
+            None => RunningFirmware::Vendor(self.version),
+            Some(firmware) if self.contradicts(firmware) => RunningFirmware::OtherThanFlashed(firmware.clone()),
+            Some(firmware) => RunningFirmware::Flashed(firmware.clone()),
+        }
+    }
+}
+
+/// The firmware that runs on a unit, by its interface, its flash and its answers.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+pub enum RunningFirmware {
+    /// The firmware in the flash; nothing observed contradicts it.
+    Flashed(Firmware),
+    /// Another firmware than this one in the flash: the flash was written since the unit started.
+    #[display("vendor firmware other than the one in its flash ({_0})")]
+    OtherThanFlashed(Firmware),
+    /// Vendor firmware of which at most the version is known.
+    #[display("vendor firmware{}", _0.map(|version| format!(" {version}")).unwrap_or_default())]
+    Vendor(Option<FirmwareVersion>),
+    /// No vendor firmware.
+    Other(BridgeState),
 }
 
 /// A question with the answers of the unit and of the chip model.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
 use asmpatch::flash::backup_folder;
+use asmpatch::flash::behaviour::Runs;
 use asmpatch::flash::progress::StoppedState;
-use asmpatch::flash::proof::Runs;
 
 use crate::campaign::history::{Blow, History, Output, Trouble};
 use crate::campaign::printed::Claims;

@@ -1,7 +1,7 @@
 //! Parses a command's output, JSON or text, into its claims.
 
+use asmpatch::flash::behaviour::Runs;
 use asmpatch::flash::progress::StoppedState;
-use asmpatch::flash::proof::Runs;
 use serde_json::Value;
 
 use crate::campaign::process::Ended;

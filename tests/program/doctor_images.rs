@@ -176,6 +176,6 @@ fn a_second_stream_during_a_stream_of_reads_hangs_open_firmware_until_a_power_cy
 fn pipes_of(unit: VirtualUnit) -> Asked<PipeState> {
     let mut port = VirtualPort::new("u", unit);
     let info = port.attached().unwrap();
-    let library = asmpatch::embedded::patches().unwrap();
-    examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap().pipes
+    let images = asmpatch::embedded::patches().unwrap().into();
+    examine(&mut port, info, DoctorOptions::default(), &images, Interrupt::never()).unwrap().pipes
 }

@@ -471,8 +471,8 @@ fn sees_ssd(asker: &str, port: &mut VirtualPort) -> Option<bool> {
             Some(of(&Running::of(&mut access, BridgeState::Vendor).unwrap().behind()))
         }
         "doctor" => {
-            let (info, library) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap());
-            let seen = examine(port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
+            let (info, images) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap().into());
+            let seen = examine(port, info, DoctorOptions::default(), &images, Interrupt::never()).unwrap();
             let sees_ssd = seen.storage.as_ref().map(|storage| of(&storage.behind()));
             assert_eq!(seen.link.is_not_asked(), sees_ssd == Some(true), "{seen:#?}");
             sees_ssd
@@ -574,9 +574,9 @@ fn rails_that_are_off_are_switched_on_by_doctor_and_by_reset_and_no_cpu_is_reset
     let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: None };
     for image in [open(), new_open()] {
         let examined = |port: &mut VirtualPort, no_write| {
-            let (info, library) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap());
+            let (info, images) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap().into());
             let options = DoctorOptions { no_write, compare: false };
-            examine(port, info, options, &library, Interrupt::never()).unwrap()
+            examine(port, info, options, &images, Interrupt::never()).unwrap()
         };
         let mut port = with_rails_off(&image, RDNA4);
         // It may not switch anything on, and says what it doesn't know.

@@ -4,16 +4,15 @@ use std::str::FromStr;
 
 use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::NewFirmware;
-use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
 use crate::unit::ConnectError;
 use asm2464::Kind;
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{ConfigField, Image};
 
 use super::read;
@@ -74,46 +73,46 @@ impl FromStr for Edit {
 /// Fails if the unit's firmware and blocks can't be read, and for every reason that stops `flash` before its first
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let library = PatchDirs::default().load()?;
+    let images = context.images(PatchDirs::default().load()?);
     let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
-    let unit = match run.examine(|seen| plan(seen, &args.edits)).pop() {
+    let unit = match run.examine(|seen| plan(seen, &args.edits, &images)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
         None => return Err(ConnectError::none().into()),
     };
     let image = match &unit.seen {
-        Some((_, plan)) => Image::parse(&plan.file)?,
+        Some((_, plan)) => images.identify(&Image::parse(&plan.file)?),
         None => return Err(ConnectError::none().into()),
     };
     let what = args.edits.iter().map(|Edit { field, text, .. }| format!("{}={text}", field.name()).into()).collect();
     let job = WritingJob {
         subject: NewFirmware {
-            firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::within(&image, &context.proof_budget())?,
+            proof: images.prove(&image)?,
             is_unknown: false,
             from_virtual: false,
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
         },
-        library,
-        source: format!("the unit's own, SHA-256 {}", context.digest(&Sha256Digest::of(&image.to_file()))),
+        images,
+        source: format!("the unit's own, SHA-256 {}", context.digest(&image.sha256)),
         invoked: args.writing.invoked(Writes::Fields, what, None),
     };
     run.carry_out(vec![unit], &job)
 }
 
 /// Plans to write the unit's own firmware and blocks, with the edits applied.
-fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
+fn plan(seen: &Observation, edits: &[Edit], images: &Images) -> Result<FlashPlan, AnyFailure> {
     let device = seen.attached.location.to_string();
     read(&device, seen.attached.state, &seen.blocks)?;
     let image = seen.running.image().ok_or_else(|| {
         let label = Kind::Refused.code("asmpatch::config::no_firmware");
         Failure::new(label, format!("{device}: the unit's flash has no firmware that passes the chip's checks"))
     })?;
+    let proof = images.prove(&images.identify(&image))?;
     let mut changes = ConfigEdits::default();
     for edit in edits {
         changes.set(edit.field, edit.value.clone());
     }
-    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, |blocks| changes.apply(blocks))?)
+    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &proof, |blocks| changes.apply(blocks))?)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
 use crate::gpus::PciId;
+use crate::image::Images;
 use crate::shell;
 use crate::unit::facts::FlashPart;
 use asm2464::escape::Escape as _;
@@ -124,7 +125,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force || is_report(path))?;
     }
-    let library = PatchDirs::default().load()?;
+    let images = Images::from(PatchDirs::default().load()?);
     let is_local = args.from.is_none();
     let facts = match &args.from {
         Some(path) => Report::parse(&path.display().to_string(), &input::read(path, MAX_REPORT)?)?.facts,
@@ -132,14 +133,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             let (_recording, mut port) = args.port.open()?;
             let info = port.attached()?;
             let options = DoctorOptions { no_write: args.no_write, compare: args.report.is_some() };
-            examine(&mut *port, info, options, &library, interrupt)?
+            examine(&mut *port, info, options, &images, interrupt)?
         }
     };
     let gpus = crate::embedded::gpus()?;
     let runtime = crate::embedded::runtime()?;
     let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
     let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &facts.unit.location, &context.command_line));
-    let recovery = is_local.then(|| Recovery::of(&facts.unit, &library, &args.port.ids.suffix())).flatten();
+    let recovery = is_local.then(|| Recovery::of(&facts.unit, &images, &args.port.ids.suffix())).flatten();
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }

@@ -7,7 +7,7 @@ use crate::flash::backup_folder;
 use crate::flash::fitting::fitting;
 use crate::flash::offers::offers;
 use crate::flash::recovery::{InvokedCommand, Writes};
-use crate::patch::Library;
+use crate::image::Images;
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
@@ -27,21 +27,21 @@ pub(in crate::cli) struct Recovery {
 impl Recovery {
     /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
     /// `suffix` is what each command needs to find the unit.
-    pub(in crate::cli) fn of(unit: &UnitInfo, library: &Library, suffix: &str) -> Option<Self> {
+    pub(in crate::cli) fn of(unit: &UnitInfo, images: &Images, suffix: &str) -> Option<Self> {
         if unit.state != BridgeState::BootLoader {
             return None;
         }
         let device = unit.location.to_string();
         let flash = format!("`asmpatch flash IMAGE --device {} --no-backup{suffix}`", shell::word(&device));
         Some(match BackupPlace::default().folder() {
-            Ok(folder) => Self::from_folder(unit, &folder, library, &flash, suffix),
+            Ok(folder) => Self::from_folder(unit, &folder, images, &flash, suffix),
             Err(error) => {
                 Self { steps: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }
             }
         })
     }
 
-    fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
+    fn from_folder(unit: &UnitInfo, folder: &Path, images: &Images, flash: &str, suffix: &str) -> Self {
         let invoked = InvokedCommand {
             writes: Writes::AnyImage,
             what: vec!["IMAGE".into()],
@@ -57,7 +57,7 @@ impl Recovery {
             }
         };
         let location = &unit.location;
-        let offers = offers(&fitting(unit, &[None, None], None, &filed), invoked.writes, &[], location, library);
+        let offers = offers(&fitting(unit, &[None, None], None, &filed), invoked.writes, &[], location, images);
         let steps = WordedStep::each(&offers, &invoked, location);
         let place = folder.shown();
         let otherwise = if steps.is_empty() {

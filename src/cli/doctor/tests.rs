@@ -36,7 +36,7 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Facts {
     let mut port = VirtualPort::new("u", unit);
     let info = port.attached().unwrap();
     assert_eq!(info.location, port.location());
-    examine(&mut port, info, options, &crate::embedded::patches().unwrap(), Interrupt::never()).unwrap()
+    examine(&mut port, info, options, &crate::embedded::patches().unwrap().into(), Interrupt::never()).unwrap()
 }
 
 fn diagnose(seen: &Facts) -> Diagnosis {
@@ -108,8 +108,8 @@ fn open_firmware_whose_pipes_hang_is_named_by_the_page_and_answers_the_next_comm
         // The check disarms what it has armed, so that the next examination doesn't take the SRAM for busy.
         for _ in 0..2 {
             let info = port.attached().unwrap();
-            let library = crate::embedded::patches().unwrap();
-            let seen = examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
+            let images = crate::embedded::patches().unwrap().into();
+            let seen = examine(&mut port, info, DoctorOptions::default(), &images, Interrupt::never()).unwrap();
             let page = diagnose(&seen);
             assert_eq!(
                 (line(&page, "bulk pipes").verdict, &seen.pipes),

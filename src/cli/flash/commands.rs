@@ -487,13 +487,13 @@ mod tests {
     #[test]
     fn a_certain_backup_is_a_whole_command_and_a_doubtful_one_a_question() {
         let folder = tempfile::tempdir().unwrap();
-        let library = crate::embedded::patches().unwrap();
+        let images = crate::embedded::patches().unwrap().into();
         let path = folder.path().join("b");
         backup_folder::save(&backup(), &path).unwrap();
         let found = |fit| fitting_backup(&path, fit);
         let invoked = invoked(Writes::Image, "fw.bin");
         let offered = |backups: &[FittingBackup], permissions: &[Permission]| {
-            let steps = offers(backups, invoked.writes, permissions, &at("1-2"), &library);
+            let steps = offers(backups, invoked.writes, permissions, &at("1-2"), &images);
             WordedStep::each(&steps, &invoked, &at("1-2"))
         };
         let fitting = |fit| offered(&[found(fit)], &[Permission::OtherLine]);

@@ -166,7 +166,7 @@ impl WritingArgs {
 /// # Errors
 /// Fails if something stops the run before it looks at a unit. A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let ImageToWrite { image, subject, library, words, edits } = ImageToWrite::read(args, context)?;
+    let ImageToWrite { subject, images, words, edits } = ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
@@ -175,13 +175,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
     let job = WritingJob {
         subject: NewFirmware { from_virtual, ..subject },
-        library,
+        images,
         source: words,
         invoked: args.writing.invoked(Writes::Image, args.what(), args.config_from.clone()),
     };
+    let proof = &job.subject.proof;
     run.run(&job, |seen| {
         let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
-        Ok(FlashPlan::flash(attached, seen.blocks, from, &image, |blocks| args.edit(&edits, blocks))?)
+        Ok(FlashPlan::flash(attached, seen.blocks, from, proof, |blocks| args.edit(&edits, blocks))?)
     })
 }
 

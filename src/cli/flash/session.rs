@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::failure::{AnyFailure, Failure};
-use crate::flash::firmware_kind::Firmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
@@ -15,6 +14,7 @@ use crate::flash::run::{FlashOptions, FlashReport};
 use crate::flash::session::{
     Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
 };
+use crate::image::Firmware;
 use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
@@ -165,7 +165,7 @@ impl<'a> WritingRun<'a> {
         }
         // Everything is written, so Ctrl-C at the question only means no.
         let wants_test =
-            || ask::is_yes(self_test_question(&job.subject.firmware), self.session.interrupt).unwrap_or(false);
+            || ask::is_yes(self_test_question(job.subject.firmware()), self.session.interrupt).unwrap_or(false);
         if self.offers_test(&units, job) && wants_test() {
             self.test(&mut units, job);
         }
@@ -238,7 +238,7 @@ impl<'a> WritingRun<'a> {
 
     /// Runs the self-test on each unit that has what was wanted, one after the other.
     fn test(&self, units: &mut [PreparedUnit], job: &WritingJob) {
-        let (firmware, devices) = (&job.subject.firmware, &self.session.devices);
+        let (firmware, devices) = (job.subject.firmware(), &self.session.devices);
         for unit in units {
             match &unit.outcome {
                 UnitOutcome::Nothing => {}

@@ -6,16 +6,16 @@ use std::path::Path;
 use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
+use crate::flash::behaviour::Runs;
 use crate::flash::decide::Terms;
 use crate::flash::error::FlashError;
-use crate::flash::firmware_kind::Firmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::{StepReport, StoppedState};
-use crate::flash::proof::Runs;
 use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
 use crate::flash::run::FlashReport;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::image::Firmware;
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, FlashAddress, UsbId};
@@ -45,7 +45,7 @@ pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String
     format!(
         "{}: {} under {id}{serial}",
         location.to_string().shown(),
-        seen.running.runs(&job.library).to_string().shown()
+        seen.running.runs(&job.images).to_string().shown()
     )
 }
 
@@ -59,7 +59,7 @@ pub fn plan(
     backup_into: Option<&Path>,
     is_whole: bool,
 ) -> Vec<String> {
-    let firmware = &job.subject.firmware;
+    let firmware = job.subject.firmware();
     let mut lines = Vec::new();
     let mut line = |label: &str, text: &str| lines.push((label.to_owned(), text.to_owned()));
     line("image", &job.source);
@@ -150,7 +150,7 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
     let is_flash = job.invoked.writes == Writes::Image;
-    if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
+    if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware().is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
     notes
@@ -223,14 +223,14 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
     outln!(
         "{}: nothing to do: flash and configuration already match {} under {}.{restart} `--force` writes it again",
         seen.attached.location,
-        job.subject.firmware,
+        job.subject.firmware(),
         seen.attached.id
     );
 }
 
 /// Prints a successful outcome and what comes next.
 pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob) {
-    let firmware = &job.subject.firmware;
+    let firmware = job.subject.firmware();
     match report.after.as_ref().filter(|_| report.runs != Some(Runs::Before)) {
         Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.id),
         None => {
@@ -433,7 +433,7 @@ fn unit_json<'a>(
     line: &CommandLine,
     declined: Option<&AnyFailure>,
 ) -> UnitJson<'a> {
-    let firmware = &job.subject.firmware;
+    let firmware = job.subject.firmware();
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.coded(), line).at(&unit.device);
         UnitErrorJson { error, left: StoppedState::Untouched, recovery: commands::instead(unit, job) }
@@ -466,10 +466,8 @@ fn unit_json<'a>(
         next: commands::next(unit, job),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
-        before: seen.map(|seen| UnitAndFirmware {
-            unit: &seen.attached,
-            firmware: seen.running.runs(&job.library).to_string(),
-        }),
+        before: seen
+            .map(|seen| UnitAndFirmware { unit: &seen.attached, firmware: seen.running.runs(&job.images).to_string() }),
         behind: seen.map(|seen| seen.running.behind().to_string()),
         plan: plan.map(|plan| plan_json(plan, job, unit)),
         after: report.map_or(same, |report| report.after.as_ref()).map(|unit| UnitAndFirmware {
@@ -490,7 +488,7 @@ fn unit_json<'a>(
 fn plan_json<'a>(plan: &'a FlashPlan, job: &WritingJob, unit: &PreparedUnit) -> PlanJson<'a> {
     PlanJson {
         write: !matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Refused(_)),
-        firmware: job.subject.firmware.to_string(),
+        firmware: job.subject.firmware().to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
         unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::NewFirmware;
-use crate::flash::firmware_kind::{Firmware, Rewritable};
-use crate::patch::{self, ConfigEdits, Expectations, Library};
+use crate::image::{Images, Proof};
+use crate::patch::{self, ConfigEdits, Expectations};
 use crate::suggest;
 use asm2464::Kind;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Image, Part};
-use asm2464_chip::chip::boot::{self, BootReport};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Part};
 
 use super::Args;
 use crate::cli::context::Context;
@@ -19,12 +18,10 @@ use crate::cli::input::{self, ImageFile};
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {
-    /// The image.
-    pub image: Image,
-    /// What is known of it, before a backup adds its blocks.
+    /// What is known of the image, before a backup adds its blocks.
     pub subject: NewFirmware,
-    /// The known patches and images.
-    pub library: Library,
+    /// What is known of images in this run.
+    pub images: Images,
     /// The file, what it was made of, and its digest.
     pub words: String,
     /// What its patches change in block 0.
@@ -43,9 +40,12 @@ impl ImageToWrite {
         let read = ImageFile::read(file)?;
         let receipt = input::receipt_of(file, args.receipt.as_deref())?;
         let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
+        let images = context.images(library);
+        let library = &images.library;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
-        let verification = patch::verify(&library, &read.image.to_file(), &expect);
-        let firmware = Firmware::of(&read.image, &library);
+        let verification = patch::verify(library, &read.image, &expect);
+        let known = images.identify(&read.image);
+        let firmware = &known.firmware;
         let is_sound = verification.is_valid() || verification.is_unknown_alone();
         // An unknown image with a known version is damaged, or somebody's own.
         let is_unknown = firmware.is_unknown() && is_sound && !library.knows_version(read.image.version());
@@ -72,18 +72,12 @@ impl ImageToWrite {
             None => firmware.to_string(),
         };
         let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&read.sha256));
-        let report = boot::check_within(&read.image, &context.proof_budget())?;
+        let proof = images.prove(&known)?;
         if is_unknown {
-            check_kind(&read.image, file, &report)?;
+            check_kind(&proof, file)?;
         }
-        let subject = NewFirmware {
-            firmware,
-            rewritable: Rewritable::of_report(&read.image, &report),
-            is_unknown,
-            from_virtual: false,
-            serial_given: args.serial.is_some(),
-        };
-        Ok(Self { image: read.image, subject, library, words, edits })
+        let subject = NewFirmware { proof, is_unknown, from_virtual: false, serial_given: args.serial.is_some() };
+        Ok(Self { subject, images, words, edits })
     }
 }
 
@@ -111,15 +105,16 @@ fn place(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
     }
 }
 
-/// Checks what an unknown image is: only one that boots as the vendor's kind is written. `report` is its boot.
+/// Checks what an unknown image is: only one that boots as the vendor's kind is written.
 ///
 /// # Errors
 /// Of kind [`Kind::Refused`], with what the image does instead.
-fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Failure> {
+fn check_kind(proof: &Proof, file: &Path) -> Result<(), Failure> {
+    let Proof { known, report, .. } = proof;
     let what = match (report.state(), report.failure()) {
         (Some(BridgeState::Vendor), _) => return Ok(()),
         (Some(BridgeState::OpenFirmware), _) => {
-            let (len, most) = (image.file_len(), Part::One.max_len());
+            let (len, most) = (known.image.file_len(), Part::One.max_len());
             format!("it enumerates as open firmware, of which asmpatch writes {most} bytes at most: it has {len}")
         }
         (_, Some((check, fault))) => {

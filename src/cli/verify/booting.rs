@@ -1,5 +1,6 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
+use crate::image::Images;
 use crate::patch::{Effect, Verification};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
@@ -7,7 +8,6 @@ use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::boot::{self, Check, Effects};
 use serde::Serialize;
 
-use crate::cli::context::Context;
 use crate::cli::table;
 
 // Without an image there are no checks.
@@ -42,14 +42,13 @@ impl Booting {
     ///
     /// # Errors
     /// Ctrl-C.
-    pub(super) fn of(verification: &Verification<'_>, context: &Context) -> Result<Self, Interrupted> {
+    pub(super) fn of(verification: &Verification<'_>, images: &Images) -> Result<Self, Interrupted> {
         let Some(image) = &verification.image else {
             return Ok(Self { ok: false, state: None, checks: Vec::new() });
         };
-        let budget = context.proof_budget();
         let report = match effects(verification) {
-            Some(effects) => boot::check_effects(image, effects, &budget)?,
-            None => boot::check_within(image, &budget)?,
+            Some(effects) => boot::check_effects(image, effects, &images.budget())?,
+            None => images.prove(&images.identify(image))?.report.clone(),
         };
         let check = |check: &Check| BootCheck {
             transport: check.wire,

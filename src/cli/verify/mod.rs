@@ -6,7 +6,7 @@ mod unit;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure, shown_code};
-use crate::flash::open_image::OpenImage;
+use crate::image::{Images, OpenImage};
 use crate::patch::{self, Difference, Expectations, Library, PatchOnImage, Receipt, Verification};
 use crate::shell;
 use crate::unit::Selector;
@@ -152,7 +152,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             known::add_named(&mut library, &receipt, args.receipt.as_deref().unwrap_or(path))?;
         }
     }
-    let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
+    let images = context.images(library);
+    let library = &images.library;
+    let image = args.image.as_deref().map(|name| image_named(library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let find = |sha256: &Sha256Digest| original(sha256, &named);
     let unit = args.device.as_ref().map(|selector| unit::read(selector, &args.ids, context)).transpose()?;
@@ -175,11 +177,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
         };
         let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
-        let mut verification = patch::verify(&library, &bytes, &expect);
-        let booted = args.boot.then(|| Booting::of(&verification, context)).transpose()?;
+        let mut verification = patch::verify_file(library, &bytes, &expect);
+        let booted = args.boot.then(|| Booting::of(&verification, &images)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works. Nothing else may be wrong with it.
-        let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
+        let open = verification
+            .image
+            .as_ref()
+            .filter(|_| verification.is_unknown_alone())
+            .and_then(|image| open(&images, image));
         if open.is_some() {
             verification.findings.clear();
         }
@@ -191,12 +197,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             exit = exit.max(Exit::CheckFailed);
         }
         if args.json {
-            let report = report(path, &library, verification, open);
+            let report = report(path, library, verification, open);
             reports.push(VerifyReport { ok, booted, unit, ..report });
             continue;
         }
         let verdict = if ok { "ok" } else { "FAILED" };
-        outln!("{}: {verdict}: {}", path.shown(), summary(&library, &verification, open.as_ref()).shown());
+        outln!("{}: {verdict}: {}", path.shown(), summary(library, &verification, open.as_ref()).shown());
         if args.hunks || args.files.len() == 1 {
             plan::print_hunks(&patches(&verification));
         }
@@ -219,6 +225,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         print::json_each(&reports);
     }
     Ok(exit)
+}
+
+/// The open firmware in an image; `None` for any other image.
+fn open(images: &Images, image: &Image) -> Option<OpenImage> {
+    images.identify(image).firmware.open().cloned()
 }
 
 /// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.

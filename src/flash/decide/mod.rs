@@ -1,6 +1,7 @@
 //! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
 use asm2464_chip::practice;
@@ -9,26 +10,30 @@ use derive_more::Display;
 use thiserror::Error;
 
 use super::access::is_readable;
-use super::firmware_kind::{Firmware, Rewritable};
 use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan};
-use crate::patch::Library;
+use crate::image::{Firmware, Proof, Rewritable};
 
 /// What is to be written, the same for every unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFirmware {
-    /// The image.
-    pub firmware: Firmware,
-    /// Whether a unit that runs the image can be written again.
-    pub rewritable: Rewritable,
+    /// The image, and what executing it has shown.
+    pub proof: Arc<Proof>,
     /// Whether the user gave an unknown image. Firmware that comes from a unit or its backup does not count as unknown.
     pub is_unknown: bool,
     /// Whether the firmware or the blocks come from a virtual unit's backup.
     pub from_virtual: bool,
     /// Whether the user gave the serial number.
     pub serial_given: bool,
+}
+
+impl NewFirmware {
+    /// What the image is.
+    pub fn firmware(&self) -> &Firmware {
+        &self.proof.known.firmware
+    }
 }
 
 /// Permissions that the user gives.
@@ -57,6 +62,8 @@ pub struct Candidate<'a> {
     pub plan: &'a FlashPlan,
     /// The backups that may be the unit's own.
     pub backups: &'a [FittingBackup],
+    /// The proof of the image in the unit's flash; `None` if there is no image, or no backup of it will be made.
+    pub flashed: Option<&'a Proof>,
 }
 
 /// The units on this machine's buses that are not part of a run.
@@ -301,7 +308,7 @@ impl Candidate<'_> {
     fn decide(&self, subject: &NewFirmware, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
         let seen = self.seen;
         let device = || seen.attached.location.to_string();
-        if let Rewritable::No(failed) = &subject.rewritable {
+        if let Rewritable::No(failed) = &subject.proof.rewritable {
             return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
         }
         if !allowed.force && self.is_there_already(subject) {
@@ -383,7 +390,7 @@ impl Candidate<'_> {
                 Some(open) => seen.attached.product == open.product,
                 None => {
                     (found.is_empty() || serial.is_none_or(|serial| serial == found))
-                        && !seen.running.contradicts(&subject.firmware)
+                        && !seen.running.contradicts(subject.firmware())
                 }
             }
     }
@@ -392,9 +399,9 @@ impl Candidate<'_> {
         let real = !self.seen.attached.location.is_virtual();
         let mut why = Vec::new();
         let mut add = |is_so: bool, reason| why.extend(is_so.then_some(reason));
-        add(subject.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
+        add(subject.proof.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
         add(subject.is_unknown, Unproven::UnknownImage);
-        add(real && subject.firmware.is_practice(), Unproven::Practice);
+        add(real && subject.firmware().is_practice(), Unproven::Practice);
         add(real && subject.from_virtual, Unproven::VirtualBackup);
         why
     }
@@ -464,16 +471,14 @@ pub fn permissions_back(
     at: usize,
     allowed: Allowed,
     connected: &Neighbours,
-    library: &Library,
 ) -> Option<Vec<Permission>> {
     let unit = units.get(at)?;
-    let image = unit.seen.running.image();
-    let unproven = match image.as_ref().map(Rewritable::of) {
+    let unproven = match unit.flashed.map(|proof| &proof.rewritable) {
         Some(Rewritable::No(_)) => return None,
         Some(Rewritable::Yes) => false,
         Some(Rewritable::Unknown) | None => true,
     };
-    let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice())
+    let practice = unit.flashed.is_some_and(|proof| proof.known.firmware.is_practice())
         && !unit.seen.attached.location.is_virtual();
     let own = unit.own();
     let clones = unit.planned().taken_by(&own).is_some() || Others { units, at, connected }.have(&own, allowed);

@@ -11,6 +11,7 @@ use super::super::plan::BlockPlan;
 use super::super::slot::{BlockBytes, UnitBlocks};
 use super::samples::{block_one, block_zero};
 use super::*;
+use crate::image::samples;
 use crate::tests::unit;
 
 /// Only the units of the run are connected.
@@ -56,6 +57,7 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
         file: image.to_file(),
         version: Some(image.version()),
         open: None,
+        long_e4: None,
         usb_id: Some(UsbId::STOCK),
     }
 }
@@ -64,13 +66,17 @@ fn kept(seen: &Observation, image: &Image) -> FlashPlan {
     planned(seen, seen.blocks.map(|block| block.unwrap_or([0xFF; 128])), BlockSource::Unit, image)
 }
 
+fn subject_of(image: &Image, rewritable: Rewritable) -> NewFirmware {
+    let proof = samples::proof(image, rewritable);
+    NewFirmware { proof, is_unknown: false, from_virtual: false, serial_given: false }
+}
+
 fn subject() -> NewFirmware {
-    let firmware = Firmware::of(&sample_image(0), &Library::of_repository().unwrap());
-    NewFirmware { firmware, rewritable: Rewritable::Yes, is_unknown: false, from_virtual: false, serial_given: false }
+    subject_of(&sample_image(0), Rewritable::Yes)
 }
 
 fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &NewFirmware, allowed: Allowed) -> Decision {
-    decide(&[Candidate { seen, plan, backups: &[] }], subject, allowed, &ALONE).remove(0)
+    decide(&[Candidate { seen, plan, backups: &[], flashed: None }], subject, allowed, &ALONE).remove(0)
 }
 
 fn written(decision: Decision) -> Terms {
@@ -135,10 +141,8 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
 fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
     let image = sample_image(0);
     let seen = observed("virtual:u", blocks("A"), Some(&another()));
-    let subject = NewFirmware {
-        rewritable: Rewritable::No("takes a configuration block (E1) over Bulk-Only: CSW status 1".to_owned()),
-        ..subject()
-    };
+    let failed = "takes a configuration block (E1) over Bulk-Only: CSW status 1".to_owned();
+    let subject = subject_of(&image, Rewritable::No(failed));
     let everything =
         Allowed { no_backup: true, unproven: true, clone_identity: true, other_line: true, force: true, unasked: true };
     let decision = decide_alone(&seen, &kept(&seen, &image), &subject, everything);
@@ -147,11 +151,9 @@ fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
 
 #[test]
 fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
-    let practice = practice::image();
-    let library = Library::of_repository().unwrap();
-    let practice_subject = NewFirmware { firmware: Firmware::of(&practice, &library), ..subject() };
+    let practice_subject = subject_of(&practice::image(), Rewritable::Yes);
     let backup_subject = NewFirmware { from_virtual: true, ..subject() };
-    let unknown_subject = NewFirmware { rewritable: Rewritable::Unknown, ..subject() };
+    let unknown_subject = subject_of(&sample_image(0), Rewritable::Unknown);
     for (subject, why, on_virtual) in [
         (practice_subject, Unproven::Practice, false),
         (backup_subject, Unproven::VirtualBackup, false),
@@ -202,7 +204,7 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let connected = Neighbours::Listed(vec![unit("1-2", "A")]);
     let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
-        decide(&[Candidate { seen, plan, backups: &[] }], &subject(), allowed, &connected).remove(0)
+        decide(&[Candidate { seen, plan, backups: &[], flashed: None }], &subject(), allowed, &connected).remove(0)
     };
     let kept_unit = observed("1-1", blocks("A"), Some(&another()));
     let terms = written(decide(&kept_unit, &kept(&kept_unit, &image)));
@@ -221,11 +223,17 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
         Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
     ));
     // The commands that restore the kept unit would meet its twin.
-    let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image), backups: &[] }];
-    let (allowed, library) = (Allowed::default(), Library::of_repository().unwrap());
+    let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image), backups: &[], flashed: None }];
+    let allowed = Allowed::default();
     assert_eq!(permissions_again(&candidates, 0, allowed, &connected), [Permission::CloneIdentity]);
-    let back = permissions_back(&candidates, 0, allowed, &connected, &library);
-    assert_eq!(back.unwrap(), [Permission::Unproven, Permission::CloneIdentity]);
+    let back = permissions_back(&candidates, 0, allowed, &connected);
+    assert_eq!(back.unwrap(), [Permission::Unproven, Permission::CloneIdentity], "nothing was proved");
+    let proofs = [(Rewritable::Yes, Some(vec![Permission::CloneIdentity])), (Rewritable::No("E1".to_owned()), None)];
+    for (rewritable, expected) in proofs {
+        let proof = samples::proof(&another(), rewritable);
+        let proved = [Candidate { flashed: Some(&proof), ..candidates[0] }];
+        assert_eq!(permissions_back(&proved, 0, allowed, &connected), expected);
+    }
 }
 
 #[test]
@@ -239,7 +247,8 @@ fn a_usb4_identity_that_another_unit_has_is_a_clone_unless_it_is_kept() {
     let [first, empty, third] = &seen;
     let given = planned(empty, [block_zero("B"), block_one(0x10)], BlockSource::Backup, &image);
     let plans = [kept(first, &image), given, kept(third, &image)];
-    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
+    let units: Vec<_> =
+        seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[], flashed: None }).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
     let [first, empty, third] = decide(&units, &subject(), allowed, &ALONE).try_into().unwrap();
     for kept in [first, third] {
@@ -257,8 +266,13 @@ fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin
     let unknown = Neighbours::Unknown("no bus".to_owned());
     let decide = |device: &str, allowed: Allowed| {
         let seen = observed(device, blocks("A"), Some(&another()));
-        decide(&[Candidate { seen: &seen, plan: &kept(&seen, &image), backups: &[] }], &subject(), allowed, &unknown)
-            .remove(0)
+        decide(
+            &[Candidate { seen: &seen, plan: &kept(&seen, &image), backups: &[], flashed: None }],
+            &subject(),
+            allowed,
+            &unknown,
+        )
+        .remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let refused = decide("1-1", unasked);
@@ -276,7 +290,8 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let known = known_blocks().map(|block| *block.bytes());
     let seen = ["1-1", "1-2"].map(|device| observed(device, [None, None], None));
     let plans = seen.each_ref().map(|seen| planned(seen, known, BlockSource::Known, &image));
-    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
+    let units: Vec<_> =
+        seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[], flashed: None }).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
     for decision in decide(&units, &subject(), allowed, &ALONE) {
         assert!(matches!(decision, Decision::Refused(Refusal::Clone { .. })), "{decision:?}");
@@ -328,7 +343,7 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
     };
     let allowed = Allowed { unproven: true, clone_identity: true, ..Allowed::default() };
     let decide = |backups: &[FittingBackup], allowed| {
-        decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &ALONE).remove(0)
+        decide(&[Candidate { seen: &seen, plan: &plan, backups, flashed: None }], &subject(), allowed, &ALONE).remove(0)
     };
     let other = backup(older, Fit::Certain);
     // This refusal comes before the one for a missing backup, whose help has a command that must not change the line.
@@ -375,7 +390,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let decide = |source, backups: &[FittingBackup], allowed: Allowed| {
         let allowed = Allowed { no_backup: true, ..allowed };
         let plan = planned(&seen, known, source, &image);
-        decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &ALONE).remove(0)
+        decide(&[Candidate { seen: &seen, plan: &plan, backups, flashed: None }], &subject(), allowed, &ALONE).remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let (own, nobodys) = ([backup(true)], [backup(false)]);
@@ -455,7 +470,7 @@ proptest! {
                 _ => planned(seen, [block_zero(new), block_one(0x10)], BlockSource::Backup, &image),
             })
             .collect();
-        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
+        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[], flashed: None }).collect();
         let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
         let decisions = decide(&candidates, &subject(), allowed, &ALONE);
         let changed: Vec<_> = candidates

@@ -22,10 +22,10 @@ pub use phases::{Confirmed, Opened, Prepared, prepare};
 
 use super::access::{Access, FlashReader};
 use super::backup::Backup;
+use super::behaviour::Runs;
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
-use super::proof::Runs;
 use super::slot::{BlockBytes, SLOT_LEN, Slot, UnitBlocks};
 use super::{backup, backup_folder};
 use crate::failure::Failure;

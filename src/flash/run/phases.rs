@@ -12,10 +12,10 @@ use asm2464_host::bridge::{Location, Port};
 use super::{FlashOptions, FlashReport, Run, Stopped};
 use crate::failure::fenced;
 use crate::flash::access::Access;
+use crate::flash::behaviour::Behaviour;
 use crate::flash::error::FlashError;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
-use crate::flash::proof::Behaviour;
 
 /// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
 pub struct Opened<'a, Phase> {

@@ -10,9 +10,9 @@ use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port,
 
 use super::Run;
 use crate::flash::access::Access;
+use crate::flash::behaviour::{Behaviour, Runs};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
-use crate::flash::proof::{Behaviour, Runs};
 
 /// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);

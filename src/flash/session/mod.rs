@@ -28,7 +28,7 @@ use super::decide::{
 use super::fitting::{FittingBackup, fitting};
 use super::identity::Cloned;
 use super::observe::Observation;
-use super::offers::offers;
+use super::offers::{MOST as MOST_OFFERS, offers};
 use super::plan::{BlockSource, FlashPlan};
 use super::progress::{FlashStep, StoppedState};
 use super::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
@@ -36,15 +36,15 @@ use super::run::{FlashOptions, FlashReport};
 use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure, fenced};
-use crate::patch::Library;
+use crate::image::{Images, Proof};
 use crate::unit;
 
 /// What a command is going to write.
 pub struct WritingJob {
     /// The image, and where it comes from.
     pub subject: NewFirmware,
-    /// The known patches and images.
-    pub library: Library,
+    /// What is known of images in this run.
+    pub images: Images,
     /// The image or the backup, in words.
     pub source: String,
     /// The command that was run.
@@ -69,6 +69,8 @@ pub struct PreparedUnit {
     pub back: Option<Vec<Permission>>,
     /// The earlier backups that may be its own; empty if they don't matter for the decision.
     backups: Vec<FittingBackup>,
+    /// The proof of the image in its flash, if a backup of it will be made.
+    flashed: Option<Arc<Proof>>,
     /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<Step>,
     /// The self-test after the write; `None` if there was none.
@@ -86,6 +88,7 @@ impl PreparedUnit {
             again: Vec::new(),
             back: None,
             backups: Vec::new(),
+            flashed: None,
             instead: Vec::new(),
             self_test: None,
         }
@@ -141,7 +144,7 @@ impl PreparedUnit {
 
     /// Whether the unit is back with what was written, and a bench can measure that.
     pub fn is_measurable(&self, job: &WritingJob) -> bool {
-        let firmware = &job.subject.firmware;
+        let firmware = job.subject.firmware();
         // The bench needs writes that are answered without a device behind the bridge, and must never write to an SSD.
         let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind(), Behind::Ssd(_)));
         let is_initialised = |version| Variables::of(version).is_some();
@@ -216,9 +219,10 @@ impl WritingSession {
     /// Decides about the units that were examined.
     ///
     /// # Errors
-    /// Fails if the folder of earlier backups can't be read. A refusal of one unit goes into its outcome.
+    /// Fails if the folder of earlier backups can't be read, and on Ctrl-C. A refusal of one unit goes into its outcome.
     pub fn decide<'a>(&'a self, mut units: Vec<PreparedUnit>, job: &'a WritingJob) -> Result<Decided<'a>, AnyFailure> {
         self.find_backups(&mut units, job)?;
+        self.prove(&mut units, job)?;
         self.decide_each(&mut units, job);
         Ok(Decided { session: self, job, units })
     }
@@ -243,6 +247,26 @@ impl WritingSession {
         Ok(())
     }
 
+    /// Proves what the decisions and the commands that lead back depend on: the firmware that a unit's backup will have,
+    /// and that of the earlier backups which will be offered.
+    fn prove(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
+        for unit in units {
+            let Some((seen, _)) = &unit.seen else { continue };
+            if !self.allowed.no_backup
+                && let Some(image) = seen.running.image()
+            {
+                unit.flashed = Some(job.images.prove(&job.images.identify(&image))?);
+            }
+            for found in unit.backups.iter().take(MOST_OFFERS) {
+                // A damaged backup is not offered.
+                let Ok(backup) = backup_folder::load(&found.folder) else { continue };
+                let Ok(image) = backup.firmware() else { continue };
+                job.images.prove(&job.images.identify(&image))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
     /// unit would lose its own identity by that command.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Step> {
@@ -256,7 +280,7 @@ impl WritingSession {
             let act = Act::Again { permissions, blocks_from: None, backup: BackupFirst::No };
             return vec![Step::new(Why::WithoutBackup, act)];
         }
-        offers(&unit.backups, *writes, &permissions, location, &job.library)
+        offers(&unit.backups, *writes, &permissions, location, &job.images)
     }
 
     /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
@@ -268,7 +292,7 @@ impl WritingSession {
         permissions.retain(|permission| *permission != Permission::CloneIdentity);
         let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
         let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default());
-        let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &job.library);
+        let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &job.images);
         // The boot loader keeps no identity, and can't be backed up.
         if !is_readable(attached.state) {
             return steps;
@@ -285,11 +309,17 @@ impl WritingSession {
     fn decide_each(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let connected = neighbours(units, unit::list(&self.devices));
         let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
-        let candidates: Vec<Candidate<'_>> =
-            seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
+        let candidates: Vec<Candidate<'_>> = seen
+            .map(|(unit, (seen, plan))| Candidate {
+                seen,
+                plan,
+                backups: &unit.backups,
+                flashed: unit.flashed.as_deref(),
+            })
+            .collect();
         let allowed = self.allowed;
         let permissions = |at| {
-            let back = permissions_back(&candidates, at, allowed, &connected, &job.library);
+            let back = permissions_back(&candidates, at, allowed, &connected);
             (permissions_again(&candidates, at, allowed, &connected), back)
         };
         let permissions: Vec<_> = (0..candidates.len()).map(permissions).collect();
@@ -402,7 +432,7 @@ impl Decided<'_> {
                 invoked: Arc::clone(&job.invoked),
                 again: again.clone(),
                 back: back.clone(),
-                offers: offers(backups, job.invoked.writes, again, location, &job.library),
+                offers: offers(backups, job.invoked.writes, again, location, &job.images),
             };
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { options.replug_deadline };

@@ -11,16 +11,16 @@ use asm2464_host::bridge::Location;
 
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
+use super::super::behaviour::Runs;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
-use super::super::firmware_kind::{Firmware, Rewritable};
 use super::super::fitting::Fit;
 use super::super::progress::FlashProgress;
-use super::super::proof::Runs;
 use super::super::recovery::FlashFailure;
 use super::super::slot::SLOT_LEN;
 use super::*;
 use crate::advice::Hands;
+use crate::image::{Rewritable, samples};
 use crate::tests::{unit, virtual_port};
 
 /// The place of every unit here.
@@ -56,16 +56,10 @@ impl FrontEnd for Answers {
 }
 
 fn job(writes: Writes, names_blocks: bool) -> WritingJob {
-    let (image, library) = (practice::image(), crate::embedded::patches().unwrap());
+    let proof = samples::proof(&practice::image(), Rewritable::Yes);
     WritingJob {
-        subject: NewFirmware {
-            firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::Yes,
-            is_unknown: false,
-            from_virtual: false,
-            serial_given: false,
-        },
-        library,
+        subject: NewFirmware { proof, is_unknown: false, from_virtual: false, serial_given: false },
+        images: crate::embedded::patches().unwrap().into(),
         source: String::new(),
         invoked: Arc::new(InvokedCommand {
             writes,
@@ -102,7 +96,13 @@ fn unit_in_its_boot_loader() -> VirtualPort {
 }
 
 fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
-    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &practice::image(), |_| Ok(()))?)
+    Ok(FlashPlan::flash(
+        seen.attached.clone(),
+        seen.blocks,
+        None,
+        &samples::proof(&practice::image(), Rewritable::Yes),
+        |_| Ok(()),
+    )?)
 }
 
 /// A unit in its boot loader that was examined.

@@ -50,6 +50,19 @@ pub struct Verification<'a> {
 }
 
 impl Verification<'_> {
+    /// Nothing is checked yet.
+    const fn unchecked(sha256: Sha256Digest) -> Self {
+        Self {
+            sha256,
+            image: None,
+            original: None,
+            base: None,
+            patches: Vec::new(),
+            findings: Vec::new(),
+            differences: Vec::new(),
+        }
+    }
+
     fn find(&mut self, label: Label, message: impl Into<String>) {
         self.findings.push(Failure::new(label, message).into());
     }
@@ -110,42 +123,53 @@ impl Difference {
     }
 }
 
-/// Checks a file against its container, the known images, the known patches and the given expectations.
-///
-/// Usually costs one pass for the container and one or two SHA-256: a thousand images take about a second.
-pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) -> Verification<'a> {
-    let mut verification = Verification {
-        sha256: Sha256Digest::of(file),
-        image: None,
-        original: None,
-        base: None,
-        patches: Vec::new(),
-        findings: Vec::new(),
-        differences: Vec::new(),
+/// Checks a file against its container, and the image in it as [`verify`] does.
+pub fn verify_file<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) -> Verification<'a> {
+    let error = match Image::parse(file) {
+        Ok(image) => return verify(library, &image, expect),
+        Err(error) => error,
     };
-    match Image::parse(file) {
-        Ok(image) => {
-            match identify(library, &image, verification.sha256) {
-                Some(Identified { base, original, patches }) => {
-                    if !patches.is_empty()
-                        && let Err(why) = PatchSet::of(library, patches.clone(), &original, base)
-                    {
-                        let message = format!("the patches in the file do not go together: {why}");
-                        verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_set"), message);
-                    }
-                    verification.original = Some(original);
-                    verification.base = Some(base);
-                    verification.patches = patches;
-                }
-                None => verification.find(
-                    Kind::CheckFailed.code("asmpatch::verify::unknown_base"),
-                    "it is not a known image, with or without the known patches",
-                ),
+    let mut verification = Verification::unchecked(Sha256Digest::of(file));
+    verification.findings.push(error.into());
+    check_expected(library, file, expect, &mut verification);
+    verification
+}
+
+/// Checks an image against the known images, the known patches and the given expectations.
+///
+/// Usually costs one or two SHA-256: a thousand images take about a second.
+pub fn verify<'a>(library: &'a Library, image: &Image, expect: &Expectations<'_>) -> Verification<'a> {
+    let file = image.to_file();
+    let mut verification = Verification::unchecked(Sha256Digest::of(&file));
+    match identify(library, image, verification.sha256) {
+        Some(Identified { base, original, patches }) => {
+            if !patches.is_empty()
+                && let Err(why) = PatchSet::of(library, patches.clone(), &original, base)
+            {
+                let message = format!("the patches in the file do not go together: {why}");
+                verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_set"), message);
             }
-            verification.image = Some(image);
+            verification.original = Some(original);
+            verification.base = Some(base);
+            verification.patches = patches;
         }
-        Err(error) => verification.findings.push(error.into()),
+        None => verification.find(
+            Kind::CheckFailed.code("asmpatch::verify::unknown_base"),
+            "it is not a known image, with or without the known patches",
+        ),
     }
+    verification.image = Some(image.clone());
+    check_expected(library, &file, expect, &mut verification);
+    verification
+}
+
+/// Checks a file against the given expectations.
+fn check_expected<'a>(
+    library: &'a Library,
+    file: &[u8],
+    expect: &Expectations<'_>,
+    verification: &mut Verification<'a>,
+) {
     if let (Some(expected), Some(found)) = (expect.image, verification.base)
         && expected != found
     {
@@ -162,10 +186,10 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
         let ReceiptImage { sha256, .. } = receipt.output;
         let message = format!("this is the receipt of another image, which has the SHA-256 {sha256}");
         verification.find(Kind::CheckFailed.code("asmpatch::verify::other_receipt"), message);
-        return verification;
+        return;
     }
     if let Some(receipt) = expect.receipt {
-        check_receipt(library, receipt, &mut verification);
+        check_receipt(library, receipt, verification);
     }
     let listed = expect.receipt.iter().flat_map(|receipt| receipt.patches.iter().map(|listed| listed.id.as_str()));
     let ids: BTreeSet<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).chain(listed).collect();
@@ -175,9 +199,8 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
     }
     // An identified file without a finding is its original with its patches, byte for byte.
     if !verification.findings.is_empty() {
-        compare(library, file, expect, &mut verification);
+        compare(library, file, expect, verification);
     }
-    verification
 }
 
 /// Adds the differing bytes. Without the original, adds the hunks whose bytes no patch explains.

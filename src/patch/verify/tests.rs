@@ -30,11 +30,11 @@ fn a_patched_image_matches_its_receipt_and_its_base() {
     let (library, file, receipt) = patched();
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { receipt: Some(&receipt), image: Some(base), originals: None };
-    let verification = verify(&library, &file, &expect);
+    let verification = verify_file(&library, &file, &expect);
     assert!(verification.is_valid(), "{:?}", verification.findings);
     assert_eq!(verification.base, Some(base));
     assert_eq!(verification.patches.iter().map(|patch| patch.id.as_str()).collect::<Vec<_>>(), ["status-0x2a12"]);
-    assert!(verify(&library, &practice::image().to_file(), &Expectations::default()).is_valid());
+    assert!(verify_file(&library, &practice::image().to_file(), &Expectations::default()).is_valid());
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn every_byte_that_differs_is_named_if_the_original_is_available() {
     assert!(image.replace(BodyOffset(0x1_0000), &[0x77, 0x88]));
     let foreign = image.to_file();
     let expect = Expectations { receipt: Some(&receipt), originals: Some(&practice_original), ..Default::default() };
-    let verification = verify(&library, &foreign, &expect);
+    let verification = verify_file(&library, &foreign, &expect);
     assert_eq!(codes(&verification.findings), ["unknown_base", "receipt_digest"]);
     assert!(verification.findings[1].to_string().starts_with("the receipt's output"));
     let body: Vec<_> = verification.differences.iter().filter(|d| d.file_offset.0 < image.trailer_offset().0).collect();
@@ -52,7 +52,7 @@ fn every_byte_that_differs_is_named_if_the_original_is_available() {
     assert_eq!((body[0].file_offset, body[0].found), (FileOffset(0x1_0004), Some(0x77)));
     // Without a receipt, the version tells which image it most likely was.
     let expect = Expectations { originals: Some(&practice_original), ..Default::default() };
-    assert_eq!(verify(&library, &foreign, &expect).differences, verification.differences);
+    assert_eq!(verify_file(&library, &foreign, &expect).differences, verification.differences);
 }
 
 #[test]
@@ -62,11 +62,11 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
     broken[0x100] ^= 0xFF;
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { image: Some(base), originals: Some(&practice_original), ..Default::default() };
-    let verification = verify(&library, &broken, &expect);
+    let verification = verify_file(&library, &broken, &expect);
     assert_eq!(codes(&verification.findings), ["checksum"]);
     let only = Difference::at(FileOffset(0x100), Some(file[0x100]), Some(broken[0x100])).unwrap();
     assert_eq!(verification.differences, [only]);
-    let cut = verify(&library, &file[..file.len() - 1], &expect);
+    let cut = verify_file(&library, &file[..file.len() - 1], &expect);
     assert_eq!(cut.differences.last().map(|d| d.found), Some(None));
 }
 
@@ -74,7 +74,8 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
 fn a_receipt_of_other_bytes_and_an_edited_one_have_different_findings() {
     let (library, file, receipt) = patched();
     let findings = |file: &[u8], receipt: &Receipt| {
-        let found = verify(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings;
+        let found =
+            verify_file(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings;
         found.iter().map(|finding| format!("{}: {finding}", codes(slice::from_ref(finding))[0])).collect::<Vec<_>>()
     };
     let unpatched = findings(&practice::image().to_file(), &receipt);
@@ -104,7 +105,7 @@ fn foreign_bytes_in_place_of_a_patch_are_found_without_the_original() {
     assert!(image.replace(BodyOffset(0x2A0E), &[0x99]));
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { image: Some(base), ..Default::default() };
-    let findings = verify(&library, &image.to_file(), &expect).findings;
+    let findings = verify_file(&library, &image.to_file(), &expect).findings;
     assert_eq!(codes(&findings), ["unknown_base", "hunk"]);
     assert!(findings[1].to_string().ends_with("those of the patch `status-0x2a12`"));
 }
@@ -121,12 +122,12 @@ proptest::proptest! {
             image: Some(receipt.input.sha256),
             originals: Some(&practice_original),
         };
-        proptest::prop_assert!(!verify(&library, &bytes, &expect).is_valid());
+        proptest::prop_assert!(!verify_file(&library, &bytes, &expect).is_valid());
         bytes.truncate(file.len() - at);
         let changed = file[at..at + bytes.len()] != bytes[..];
         file[at..at + bytes.len()].copy_from_slice(&bytes);
-        proptest::prop_assert_eq!(verify(&library, &file, &expect).is_valid(), !changed);
-        proptest::prop_assert!(!verify(&library, &file[..cut], &expect).is_valid());
+        proptest::prop_assert_eq!(verify_file(&library, &file, &expect).is_valid(), !changed);
+        proptest::prop_assert!(!verify_file(&library, &file[..cut], &expect).is_valid());
     }
 }
 
@@ -153,14 +154,14 @@ fn a_patch_that_came_with_an_image_explains_the_change_but_is_not_trusted() {
     let patched = PatchSet::resolve(&own, &Selection::default(), &image, digest).unwrap().apply().unwrap();
     let file = patched.image.to_file();
     let expect = Expectations { receipt: Some(&patched.receipt), ..Default::default() };
-    assert!(verify(&own, &file, &expect).is_valid());
+    assert!(verify_file(&own, &file, &expect).is_valid());
 
     let beside = library(false);
-    let found = verify(&beside, &file, &expect);
+    let found = verify_file(&beside, &file, &expect);
     // One patch changes code, the other only the configuration, which the receipt names.
     assert_eq!((codes(&found.findings), found.base), (vec!["patch_unvouched"; 2], Some(digest)));
     assert!(found.findings[0].to_string().contains("`mark`") && found.findings[1].to_string().contains("`setting`"));
     assert!(!found.is_valid() && !found.is_unknown_alone());
-    assert_eq!(codes(&verify(&beside, &file, &Expectations::default()).findings), ["patch_unvouched"]);
-    assert!(verify(&beside, &image.to_file(), &Expectations::default()).is_valid());
+    assert_eq!(codes(&verify_file(&beside, &file, &Expectations::default()).findings), ["patch_unvouched"]);
+    assert!(verify_file(&beside, &image.to_file(), &Expectations::default()).is_valid());
 }

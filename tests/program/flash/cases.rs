@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
@@ -13,11 +14,12 @@ use asm2464_dock::virtual_unit::{VirtualOpenError, VirtualPort};
 use asm2464_host::bridge::{Behind, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
+use asmpatch::flash::behaviour::Runs;
 use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::StoppedState;
-use asmpatch::flash::proof::Runs;
 use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
+use asmpatch::image::{Images, Proof};
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use crate::program::process;
@@ -92,8 +94,9 @@ impl Rig {
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let backup_blocks = config_from.map(|folder| backup_folder::load(folder).unwrap());
-        let plan =
-            FlashPlan::flash(attached, blocks, backup_blocks.as_ref(), image, |blocks| receipt.config.apply(blocks));
+        let plan = FlashPlan::flash(attached, blocks, backup_blocks.as_ref(), &proved(image), |blocks| {
+            receipt.config.apply(blocks)
+        });
         run(&mut port, &plan.unwrap(), &self.options(backup), &mut (), Interrupt::never())
     }
 
@@ -102,16 +105,22 @@ impl Rig {
         let mut port = self.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = FlashPlan::restore(attached, blocks, &saved, &saved.firmware().unwrap());
+        let plan = FlashPlan::restore(attached, blocks, &saved, &proved(&saved.firmware().unwrap()));
         run(&mut port, &plan, &self.options(backup), &mut (), Interrupt::never())
     }
+}
+
+/// Proves an image, once for all tests.
+pub fn proved(image: &Image) -> Arc<Proof> {
+    static IMAGES: LazyLock<Images> = LazyLock::new(|| asmpatch::embedded::patches().unwrap().into());
+    IMAGES.prove(&IMAGES.identify(image)).unwrap()
 }
 
 /// Plans to flash an image, and to keep the unit's configuration blocks.
 pub fn plan(port: &mut VirtualPort, image: &Image) -> FlashPlan {
     let attached = port.attached().unwrap();
     let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
-    FlashPlan::flash(attached, blocks, None, image, |_| Ok(())).unwrap()
+    FlashPlan::flash(attached, blocks, None, &proved(image), |_| Ok(())).unwrap()
 }
 
 #[test]

@@ -11,6 +11,46 @@ use crate::program::flash::cases::{Rig, asmpatch, patched, patched_with, write_i
 use crate::program::process;
 use crate::schemas;
 
+/// Each distinct image of a run is proved once: the one that is written, the one in the unit, and those of its backups. A
+/// proof powers the chip model on once for each transport, and what no list knows is enumerated once before.
+#[test]
+fn a_flash_proves_each_image_once() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    write_image(home, &patched());
+    fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    // The image, whether the unit has lost its own before, and how many images are executed.
+    let runs = [
+        ("open.bin", false, 2),
+        // Open firmware tells no version, so the unit's earlier backups count, too.
+        ("patched.bin", false, 3),
+        ("practice.bin", false, 2),
+        ("patched.bin", true, 3),
+    ];
+    for (file, lost, images) in runs {
+        if lost {
+            let mut cells = rig.cells();
+            cells[0x100..0x104].fill(0xFF);
+            fs::write(rig.dir().join("flash.bin"), cells).unwrap();
+        }
+        let words = ["flash", file, "--device", "virtual:unit", "--log-file", "trace", "--backup-dir", "backups"];
+        let output = asmpatch(home, &words);
+        // A unit in its boot loader can't be backed up: it is refused, with the backups that may be its own.
+        assert_eq!(output.status.success(), !lost, "{file}: {output:?}");
+        let trace = fs::read_to_string(home.join("trace")).unwrap();
+        fs::remove_file(home.join("trace")).unwrap();
+        let power_ons = trace.lines().filter(|line| line.contains("powers on the chip model"));
+        let mut counted = std::collections::BTreeMap::new();
+        for line in power_ons {
+            let (_, sha256) = line.split_once("with the image ").expect(line);
+            *counted.entry(sha256[..64].to_owned()).or_insert(0) += 1;
+        }
+        assert_eq!(counted.len(), images, "{file}: {counted:?}");
+        assert!(counted.values().all(|power_ons| *power_ons == 2), "{file}: {counted:?}");
+    }
+}
+
 #[test]
 fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {
     let rig = Rig::new("");

@@ -24,10 +24,11 @@ use asm2464_host::bridge::{
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::backup::tests::sample_image;
+use super::super::behaviour::Behaviour;
 use super::super::observe::Observation;
-use super::super::proof::Behaviour;
 use super::super::slot::UnitBlocks;
 use super::*;
+use crate::image::samples;
 use crate::tests::{unit, virtual_port};
 
 /// The unit's behaviour on the n-th command of an opcode.
@@ -335,7 +336,7 @@ fn rig(running: Option<Image>) -> Rig {
     };
     let before = unit.identity();
     let blocks: UnitBlocks = if unit.running.is_some() { unit.blocks.map(Some) } else { [None, None] };
-    let plan = FlashPlan::flash(before.clone(), blocks, None, &sample_image(2), |[block, _]| {
+    let plan = FlashPlan::flash(before.clone(), blocks, None, &samples::proved(&sample_image(2)), |[block, _]| {
         block.set_number(ConfigField::VendorId, 0xADD1)?;
         block.set_number(ConfigField::ProductId, 1)
     })
@@ -515,7 +516,7 @@ fn run_on_vendor_unit(scenario: &str) -> (VirtualPort, Result<FlashReport, Box<S
     let mut port = virtual_port(scenario);
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |[block, _]| {
+    let plan = FlashPlan::flash(attached, blocks, None, &samples::proved(&practice::image()), |[block, _]| {
         block.set_text(ConfigField::Product, "Another")
     })
     .unwrap();
@@ -570,7 +571,8 @@ fn a_part_that_does_not_stay_beside_blocks_that_do_is_no_write_protection() {
     let worn: Vec<_> = (1..=10).map(|nth| (0xE3, nth, Quirk::Corrupt)).collect();
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let blocks = rig.port.unit.lock().unwrap().blocks.map(Some);
-    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, &sample_image(2), |_| Ok(())).unwrap();
+    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, &samples::proved(&sample_image(2)), |_| Ok(()))
+        .unwrap();
     let stopped = rig.stopped();
     assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::flash::part_differs", StoppedState::Complete));
 }

@@ -1,7 +1,7 @@
 //! Tests of how units come back, and of what they then run.
 
 use super::*;
-use crate::flash::open_image::OpenImage;
+use crate::image::OpenImage;
 
 #[test]
 fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power() {

@@ -17,10 +17,10 @@ use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::{ControlError, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
+use asmpatch::flash::behaviour::Runs;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
-use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::{BackupFirst, FlashFailure, InvokedCommand, Writes, WrittenUnit};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::flash::slot::{SLOT_LEN, Slot};
@@ -30,7 +30,7 @@ use asmpatch::cli::commands::WordedStep;
 use asmpatch::patch::ConfigEdits;
 
 use crate::chip_images;
-use crate::program::flash::cases::{Rig, patched, patched_of, plan};
+use crate::program::flash::cases::{Rig, patched, patched_of, plan, proved};
 use crate::side_by_side;
 
 #[cfg(unix)]
@@ -93,7 +93,9 @@ fn flash_with(
     let is_readable = attached.state != BridgeState::BootLoader;
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let config = config_from.map(|folder| backup_folder::load(folder).unwrap());
-    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &wanted.image, |blocks| wanted.edits.apply(blocks));
+    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &proved(&wanted.image), |blocks| {
+        wanted.edits.apply(blocks)
+    });
     let options = rig.options(is_readable && config_from.is_none());
     run(&mut port, &plan.unwrap(), &options, observer, Interrupt::watching(stop))
 }
@@ -230,7 +232,8 @@ fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_prov
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let Patched { image, receipt } = patched();
-    let plan = FlashPlan::flash(attached, blocks, None, &image, |blocks| receipt.config.apply(blocks)).unwrap();
+    let plan =
+        FlashPlan::flash(attached, blocks, None, &proved(&image), |blocks| receipt.config.apply(blocks)).unwrap();
     let mut options = rig.options(true);
     options.replug_deadline = Duration::from_secs(10);
     let mut cable = cable(port.unit().clone());

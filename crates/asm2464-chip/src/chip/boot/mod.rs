@@ -14,13 +14,17 @@ use std::fmt;
 use std::rc::Rc;
 
 use asm2464::TransportKind;
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{
     BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CodeAddress, ConfigBlock, ConfigField, FlashAddress,
     Image, InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
 };
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
-use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
+use asm2464::scsi::{
+    Cdb, Command, INQUIRY_LEN, LONG_READ, LONG_READ_LEN, ResetMode, ScsiStatus, XdataAddress, has_long_read,
+};
+use tracing::debug;
 
 use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
@@ -61,12 +65,14 @@ pub struct Enumerated {
 }
 
 /// Result of booting an image and checking it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BootReport {
     /// What the image enumerated as; `None` if it did not enumerate.
     pub enumerated: Option<Enumerated>,
     /// The checks, in order. After a failed check on a transport, no more are made on that transport.
     pub checks: Vec<Check>,
+    /// Whether E4 returns 256 bytes at once; `None` if the image was not asked, or refused the command.
+    pub long_e4: Option<bool>,
 }
 
 impl BootReport {
@@ -117,7 +123,7 @@ pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> R
 }
 
 fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
-    let mut report = BootReport { enumerated: None, checks: Vec::new() };
+    let mut report = BootReport::default();
     let Some(mut unit) = BootedUnit::boot(image, TransportKind::BulkOnly, defects, budget, &mut report.checks) else {
         return report;
     };
@@ -128,7 +134,8 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
             let _ = unit.open_firmware();
         }
         BridgeState::Vendor | BridgeState::BootLoader => {
-            let _ = unit.vendor_firmware(effects);
+            let is_whole = unit.vendor_firmware(effects).is_ok();
+            report.long_e4 = if is_whole { unit.long_e4() } else { None };
             let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
             if !is_dead
                 && let Some(mut unit) = BootedUnit::boot(image, TransportKind::Uas, defects, budget, &mut report.checks)
@@ -169,6 +176,7 @@ impl<'a> BootedUnit<'a> {
         budget: &'a ProofBudget,
         checks: &'a mut Vec<Check>,
     ) -> Option<Self> {
+        debug!("powers on the chip model for {wire} with the image {}", Sha256Digest(image.sha256()));
         let blocks = known_blocks();
         let mut driver = limited(powered_on(image, Speed::Super), budget);
         driver.chip.set_flash_defects(defects);
@@ -247,6 +255,15 @@ impl<'a> BootedUnit<'a> {
         self.rewrite(&file)?;
         self.restart()?;
         effects.map_or(Ok(()), |effects| self.effects(effects))
+    }
+
+    /// Whether E4 returns 256 bytes at once; `None` if the unit refuses the command.
+    fn long_e4(&mut self) -> Option<bool> {
+        // 240417 brings up PCIe with its first command after a restart.
+        let _ = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
+        let answer = self.driver.command(LONG_READ.cdb().as_slice(), Data::In(LONG_READ_LEN)).ok()?;
+        let status = if answer.ending == Ending::Good { ScsiStatus::Good } else { ScsiStatus::CheckCondition };
+        has_long_read(status, answer.data.len())
     }
 
     /// Writes both configuration blocks (block 0 changed) with E1 and the image with E3. Compares the flash with them.

@@ -7,9 +7,7 @@
 use std::fmt;
 
 use asm2464::Kind;
-use asm2464::firmware::{BridgeState, FirmwareVersion, Image};
-use asm2464::scsi::{LONG_READ, LONG_READ_LEN, ScsiStatus, has_long_read};
-use asm2464_chip::chip::{Data, Ending, boot};
+use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464_host::bridge::{CommandError, UnitInfo, survey};
 use derive_more::Display;
 use serde::Serialize;
@@ -38,17 +36,11 @@ impl Behaviour {
 
     /// Behaviour of the firmware in a plan.
     pub fn of_plan(plan: &FlashPlan) -> Self {
-        if let Some(open) = &plan.open {
-            return Self { state: Some(plan.becomes()), build: Some(open.product.clone()), ..Self::UNKNOWN };
+        let state = Some(plan.becomes());
+        match &plan.open {
+            Some(open) => Self { state, build: Some(open.product.clone()), ..Self::UNKNOWN },
+            None => Self { state, build: None, version: plan.version, long_e4: plan.long_e4 },
         }
-        let no_image = Self { state: Some(plan.becomes()), version: plan.version, ..Self::UNKNOWN };
-        Image::parse(&plan.file).map_or(no_image, |image| Self::of_image(&image))
-    }
-
-    /// Behaviour of `image`, which must be of the vendor's kind. Executes it on the chip model.
-    pub fn of_image(image: &Image) -> Self {
-        let (state, version) = (Some(BridgeState::Vendor), Some(image.version()));
-        Self { state, version, long_e4: long_e4(image), build: None }
     }
 
     /// Behaviour of the unit.
@@ -95,14 +87,6 @@ impl Behaviour {
                 Some(FlashError::other(label, message))
             })
     }
-}
-
-/// Whether E4 of `image` returns 256 bytes at once; `None` if the image does not boot, or refuses the command.
-fn long_e4(image: &Image) -> Option<bool> {
-    let mut unit = boot::booted(image, 0).ok()?;
-    let answer = unit.command(LONG_READ.cdb().as_slice(), Data::In(LONG_READ_LEN)).ok()?;
-    let status = if answer.ending == Ending::Good { ScsiStatus::Good } else { ScsiStatus::CheckCondition };
-    has_long_read(status, answer.data.len())
 }
 
 impl fmt::Display for Behaviour {
@@ -154,12 +138,12 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::digest::Sha256Digest;
+    use asm2464::firmware::Image;
     use asm2464_chip::practice;
     use asm2464_host::bridge::Port as _;
 
     use super::*;
-    use crate::patch::{Library, PatchSet, Selection};
+    use crate::image::{Rewritable, samples};
     use crate::tests::virtual_port;
 
     fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
@@ -207,28 +191,15 @@ mod tests {
         let attached = port.attached().unwrap();
         let open = known(BridgeState::OpenFirmware, Some(&attached.product));
         assert_eq!(Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached), Ok(open.clone()));
-        let plan = |image: &Image| FlashPlan::flash(attached.clone(), [None, None], None, image, |_| Ok(())).unwrap();
+        let plan = |image: &Image| {
+            let proof = samples::proof(image, Rewritable::Yes);
+            FlashPlan::flash(attached.clone(), [None, None], None, &proof, |_| Ok(())).unwrap()
+        };
         assert_eq!(Behaviour::of_plan(&plan(&practice::open_image())), open);
-        let mut raw = plan(&practice::image());
-        raw.file.pop();
+        let mut vendor = plan(&practice::image());
+        vendor.long_e4 = Some(true);
         let version = Some(practice::image().version());
-        assert_eq!(Behaviour::of_plan(&raw), Behaviour { version, ..known(BridgeState::Vendor, None) });
-    }
-
-    #[test]
-    fn an_images_own_code_says_whether_it_has_the_extension() {
-        let image = practice::image();
-        let library = Library::of_repository().unwrap();
-        let selection = Selection { add: vec!["e4-length-16".to_owned()], ..Selection::default() };
-        let set = PatchSet::resolve(&library, &selection, &image, Sha256Digest(image.sha256())).unwrap();
-        assert_eq!(Behaviour::of_image(&image).long_e4, Some(false));
-        assert_eq!(Behaviour::of_image(&set.apply().unwrap().image).long_e4, Some(true));
-    }
-
-    #[test]
-    fn an_image_whose_routines_are_not_known_tells_nothing_but_its_version() {
-        let image = super::super::backup::tests::sample_image(1);
-        let expected = Behaviour { state: Some(BridgeState::Vendor), ..Behaviour::UNKNOWN };
-        assert_eq!(Behaviour::of_image(&image), Behaviour { version: Some(image.version()), ..expected });
+        let expected = Behaviour { version, long_e4: Some(true), ..known(BridgeState::Vendor, None) };
+        assert_eq!(Behaviour::of_plan(&vendor), expected);
     }
 }

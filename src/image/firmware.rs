@@ -1,0 +1,170 @@
+//! Identification of an image: stock, with which patches, the practice image, or open firmware. Pure.
+
+use std::fmt;
+
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{FirmwareVersion, Image};
+use asm2464_chip::practice;
+use serde::{Deserialize, Serialize};
+
+use super::open::OpenImage;
+use crate::patch::{Effect, Library, identify};
+
+/// Base of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+enum Base {
+    /// A vendor image with a known digest.
+    Vendor,
+    /// The practice image.
+    Practice,
+    /// Open firmware.
+    Open(OpenImage),
+    /// Unknown bytes.
+    Unknown,
+}
+
+/// An identified image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Firmware {
+    base: Base,
+    version: FirmwareVersion,
+    patches: Vec<String>,
+    effects: Vec<Effect>,
+}
+
+impl Firmware {
+    /// Identifies an image with this SHA-256: by undoing the known patches, or else by what it enumerates as.
+    pub(super) fn of(image: &Image, sha256: Sha256Digest, library: &Library) -> Self {
+        let version = image.version();
+        let identified = identify(library, image, sha256);
+        let practice = practice::image();
+        let is_practice = identified.as_ref().is_some_and(|found| found.base == Sha256Digest(practice.sha256()));
+        let base = match &identified {
+            // Modified or not, it is no vendor image.
+            _ if is_practice || version == practice.version() => Base::Practice,
+            Some(_) => Base::Vendor,
+            None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
+        };
+        let found = identified.map_or_else(Vec::new, |found| found.patches);
+        let patches = found.iter().map(|patch| patch.id.clone()).collect();
+        let effects = found.iter().flat_map(|patch| patch.effects.iter().copied()).collect();
+        Self { base, version, patches, effects }
+    }
+
+    /// Whether the image is asmpatch's practice image, which has never run on silicon.
+    pub fn is_practice(&self) -> bool {
+        self.base == Base::Practice
+    }
+
+    /// The open firmware; `None` for any other image.
+    pub fn open(&self) -> Option<&OpenImage> {
+        match &self.base {
+            Base::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// The open firmware, to change how it is described.
+    pub(crate) fn open_mut(&mut self) -> Option<&mut OpenImage> {
+        match &mut self.base {
+            Base::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// The version in the vendor's format; `None` for open firmware, which has none.
+    pub fn version(&self) -> Option<FirmwareVersion> {
+        self.open().is_none().then_some(self.version)
+    }
+
+    /// Whether the image is unknown: neither a known image, patched or not, nor open firmware.
+    pub fn is_unknown(&self) -> bool {
+        self.base == Base::Unknown
+    }
+
+    /// Whether the image is a known image of the vendor's kind without any patch.
+    pub fn is_unpatched(&self) -> bool {
+        matches!(self.base, Base::Vendor | Base::Practice) && self.patches.is_empty()
+    }
+
+    /// Whether the image answers writes that no device behind the bridge completes.
+    pub fn answers_writes(&self) -> bool {
+        self.has(Effect::AnswersWrites)
+    }
+
+    /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
+    pub fn has_e4_extension(&self) -> Option<bool> {
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(Effect::LongE4))
+    }
+
+    fn has(&self, effect: Effect) -> bool {
+        self.effects.contains(&effect)
+    }
+}
+
+impl fmt::Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.base, self.patches.is_empty()) {
+            (Base::Practice, _) => f.write_str("practice image")?,
+            (Base::Vendor, true) => write!(f, "stock firmware {}", self.version)?,
+            (Base::Vendor, false) => write!(f, "vendor firmware {}", self.version)?,
+            (Base::Open(open), _) => open.fmt(f)?,
+            (Base::Unknown, _) => write!(f, "unknown firmware {}", self.version)?,
+        }
+        if self.patches.is_empty() { Ok(()) } else { write!(f, " with {}", self.patches.join(", ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464::firmware::BodyOffset;
+
+    use super::*;
+    use crate::flash::backup::tests::sample_image;
+    use crate::patch::{PatchSet, Selection};
+
+    fn identified(image: &Image, library: &Library) -> Firmware {
+        Firmware::of(image, Sha256Digest(image.sha256()), library)
+    }
+
+    #[test]
+    fn an_image_is_named_by_what_it_is_made_of_and_the_patches_in_it() {
+        let library = Library::of_repository().unwrap();
+        let practice = practice::image();
+        assert_eq!(identified(&practice, &library).to_string(), "practice image");
+        let digest = Sha256Digest(practice.sha256());
+        let patched = PatchSet::resolve(&library, &Selection::default(), &practice, digest).unwrap().apply().unwrap();
+        let firmware = identified(&patched.image, &library);
+        assert_eq!(firmware.to_string(), "practice image with status-0x2a12");
+        assert!(firmware.is_practice() && firmware.answers_writes());
+        assert_eq!(firmware.has_e4_extension(), Some(false));
+
+        let mut modified = practice.clone();
+        assert!(modified.replace(BodyOffset(0x3000), &[0x5A, 0xC3]));
+        assert!(identified(&modified, &library).is_practice(), "by its version");
+
+        let unknown = sample_image(0);
+        let firmware = identified(&unknown, &library);
+        assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
+        assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn a_users_patch_counts_by_its_effect_and_not_by_its_id() {
+        let practice = practice::image();
+        let text = crate::tests::repository("patches").pop().unwrap().1;
+        let of = |text: &str| {
+            let library = Library::of(&[("mine.toml", text)]).unwrap();
+            let set = PatchSet::resolve(&library, &Selection::default(), &practice, Sha256Digest(practice.sha256()));
+            identified(&set.unwrap().apply().unwrap().image, &library)
+        };
+        let mine = text.replace("status-0x2a12", "mine");
+        assert!(of(&mine).answers_writes(), "{mine}");
+        let without = text.replace("effects = [\"answers-writes\"]", "");
+        assert_ne!(text, without);
+        assert!(!of(&without).answers_writes(), "an id alone has no effect");
+    }
+}

@@ -1,0 +1,245 @@
+//! What is known of an image: what it is made of, what it enumerates as, and what executing it has proved.
+//!
+//! A command asks [`Images`], which remembers: it [identifies](Images::identify) each distinct image once, and
+//! [proves](Images::prove) it at most once. The result of the first is a [`KnownImage`], that of the second a [`Proof`],
+//! and everything after that is pure: a plan, a decision and the commands to print are made from both, and execute
+//! nothing.
+//!
+//! - *Identifying* is cheap. It undoes the known patches and compares digests; only an image that then is no known one
+//!   is booted, until it shows its USB descriptors, because there is no list of open firmware's builds.
+//! - *Proving* executes the image on the chip model as a host would use it: every command, both transports, firmware
+//!   written over itself, a restart. It takes up to a [`ProofBudget`] and stops at Ctrl-C. `list`, `info` and `doctor`
+//!   prove nothing.
+//!
+//! The chip's ROM starts its boot loader only while the flash holds no valid image. So firmware that does not take new
+//! firmware can't be replaced over USB, and no image is written before it is proved.
+
+mod firmware;
+mod open;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BridgeState, Image, known_routines};
+use asm2464::interrupt::Interrupted;
+use asm2464_chip::chip::ProofBudget;
+use asm2464_chip::chip::boot::{self, BootReport};
+
+pub use self::firmware::Firmware;
+pub use self::open::OpenImage;
+use crate::patch::Library;
+
+/// An image and what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownImage {
+    /// The image.
+    pub image: Image,
+    /// SHA-256 of its file.
+    pub sha256: Sha256Digest,
+    /// What it is made of.
+    pub firmware: Firmware,
+}
+
+impl KnownImage {
+    /// Identifies an image.
+    pub fn of(image: Image, library: &Library) -> Self {
+        let sha256 = Sha256Digest(image.sha256());
+        let firmware = Firmware::of(&image, sha256, library);
+        Self { image, sha256, firmware }
+    }
+}
+
+/// Whether a unit with an image can be written again. The chip's boot loader does not start while the container is
+/// valid, so firmware whose E1 does nothing can never be replaced over USB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rewritable {
+    /// Yes: it boots on the chip model, answers, and takes new firmware by commands or through registers.
+    Yes,
+    /// No, for this reason.
+    No(String),
+    /// Unknown: the chip model may not know enough for this version.
+    Unknown,
+}
+
+/// What executing an image on the chip model has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The image.
+    pub known: Arc<KnownImage>,
+    /// Every check, and what the image enumerated as.
+    pub report: BootReport,
+    /// Whether a unit with the image can be written again.
+    pub rewritable: Rewritable,
+}
+
+impl Proof {
+    /// Judges the report on an image's boot.
+    pub fn of(known: Arc<KnownImage>, report: BootReport) -> Self {
+        let rewritable = match (report.failure(), report.state()) {
+            // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
+            (Some(_), None) if known_routines(known.image.version()).next().is_none() => Rewritable::Unknown,
+            (Some((check, fault)), _) => Rewritable::No(format!("{} over {}: {fault}", check.what, check.wire)),
+            (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Rewritable::Yes,
+            (None, _) => Rewritable::Unknown,
+        };
+        Self { known, report, rewritable }
+    }
+}
+
+/// The known images and patches, and what is known of the images of one run.
+pub struct Images {
+    /// The known images and patches.
+    pub library: Library,
+    budget_of_proof: Box<dyn Fn() -> ProofBudget + Send + Sync>,
+    known: Mutex<BTreeMap<Sha256Digest, Arc<KnownImage>>>,
+    proofs: Mutex<BTreeMap<Sha256Digest, Arc<Proof>>>,
+}
+
+impl Images {
+    /// Nothing is known yet. `budget` makes the budget of each proof.
+    pub fn new(library: Library, budget: impl Fn() -> ProofBudget + Send + Sync + 'static) -> Self {
+        Self { library, budget_of_proof: Box::new(budget), known: Mutex::default(), proofs: Mutex::default() }
+    }
+
+    /// A new budget, for one proof.
+    pub fn budget(&self) -> ProofBudget {
+        (self.budget_of_proof)()
+    }
+
+    /// Identifies an image, or returns what was known of it.
+    pub fn identify(&self, image: &Image) -> Arc<KnownImage> {
+        let sha256 = Sha256Digest(image.sha256());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&sha256) {
+            return Arc::clone(known);
+        }
+        let identified = Arc::new(KnownImage::of(image.clone(), &self.library));
+        known.insert(sha256, Arc::clone(&identified));
+        identified
+    }
+
+    /// Proves an image, or returns its proof. Other threads wait: images are proved one after the other.
+    ///
+    /// # Errors
+    /// [`Interrupted`] on Ctrl-C.
+    pub fn prove(&self, known: &Arc<KnownImage>) -> Result<Arc<Proof>, Interrupted> {
+        let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(proof) = proofs.get(&known.sha256) {
+            return Ok(Arc::clone(proof));
+        }
+        let report = boot::check_within(&known.image, &self.budget())?;
+        let proof = Arc::new(Proof::of(Arc::clone(known), report));
+        proofs.insert(known.sha256, Arc::clone(&proof));
+        Ok(proof)
+    }
+
+    /// The proof of an image, if this run has proved it. Executes nothing.
+    pub fn proof(&self, known: &KnownImage) -> Option<Arc<Proof>> {
+        self.proofs.lock().unwrap_or_else(PoisonError::into_inner).get(&known.sha256).cloned()
+    }
+}
+
+/// Images with the default budget, which Ctrl-C does not end.
+impl From<Library> for Images {
+    fn from(library: Library) -> Self {
+        Self::new(library, ProofBudget::default)
+    }
+}
+
+impl fmt::Debug for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Images").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod samples {
+    //! Proofs for tests.
+
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    static IMAGES: LazyLock<Images> = LazyLock::new(|| Library::of_repository().unwrap().into());
+
+    /// A real proof: the image is executed once for all tests.
+    pub(crate) fn proved(image: &Image) -> Arc<Proof> {
+        IMAGES.prove(&IMAGES.identify(image)).unwrap()
+    }
+
+    /// A proof that says so, without having executed the image.
+    pub(crate) fn proof(image: &Image, rewritable: Rewritable) -> Arc<Proof> {
+        let known = IMAGES.identify(image);
+        Arc::new(Proof { known, report: BootReport::default(), rewritable })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use asm2464::firmware::{Bank, BodyOffset, CodeAddress};
+    use asm2464_chip::practice;
+
+    use super::*;
+    use crate::flash::backup::tests::sample_image;
+    use crate::patch::{PatchSet, Selection};
+
+    fn proved(image: &Image) -> Proof {
+        let images = Images::from(Library::of_repository().unwrap());
+        let proof = images.prove(&images.identify(image)).unwrap();
+        Proof::clone(&proof)
+    }
+
+    #[test]
+    fn an_image_is_identified_once_and_proved_once_however_often_it_is_asked_for() {
+        static PROOFS: AtomicUsize = AtomicUsize::new(0);
+        let images = Images::new(Library::of_repository().unwrap(), || {
+            PROOFS.fetch_add(1, Ordering::Relaxed);
+            ProofBudget::default()
+        });
+        let (practice, open) = (practice::image(), practice::open_image());
+        let known = images.identify(&practice);
+        assert!(Arc::ptr_eq(&known, &images.identify(&practice)));
+        assert_eq!(images.proof(&known), None, "identifying proves nothing");
+        let proof = images.prove(&known).unwrap();
+        assert!(Arc::ptr_eq(&proof, &images.prove(&images.identify(&practice)).unwrap()));
+        assert!(Arc::ptr_eq(&proof, &images.proof(&known).unwrap()));
+        images.prove(&images.identify(&open)).unwrap();
+        assert_eq!(PROOFS.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn an_image_that_does_not_boot_is_at_fault_only_where_the_model_covers_its_version() {
+        let mut image = sample_image(0);
+        assert_eq!(proved(&image).rewritable, Rewritable::Unknown);
+        // The version's place, and 240417's digits.
+        assert!(image.replace(BodyOffset(0x200), &[0x24, 0x04, 0x17, 0x85, 0x00, 0x00]));
+        assert!(matches!(proved(&image).rewritable, Rewritable::No(_)));
+    }
+
+    #[test]
+    fn an_image_whose_e1_does_nothing_can_not_be_rewritten_and_the_commands_say_so() {
+        assert_eq!(proved(&practice::image()).rewritable, Rewritable::Yes);
+        // Replace E1's entry point, as docs/firmware.md lists it, with a RET.
+        let mut broken = practice::image();
+        assert!(broken.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
+        assert!(
+            matches!(proved(&broken).rewritable, Rewritable::No(failed) if failed.contains("takes a configuration block (E1) over Bulk-Only"))
+        );
+    }
+
+    #[test]
+    fn an_images_own_code_says_whether_it_has_the_extension_of_e4() {
+        let image = practice::image();
+        let library = Library::of_repository().unwrap();
+        let selection = Selection { add: vec!["e4-length-16".to_owned()], ..Selection::default() };
+        let set = PatchSet::resolve(&library, &selection, &image, Sha256Digest(image.sha256())).unwrap();
+        let patched = set.apply().unwrap().image;
+        let long_e4 = |image: &Image| proved(image).report.long_e4;
+        assert_eq!([long_e4(&image), long_e4(&patched)], [Some(false), Some(true)]);
+        assert_eq!([long_e4(&practice::open_image()), long_e4(&sample_image(1))], [None, None]);
+    }
+}

@@ -81,6 +81,8 @@ pub enum Advice {
     EndRuntimeAndRestart,
     /// Cut the unit's power; nothing else helps.
     Power,
+    /// Switch PCIe on, which some builds of the open firmware leave to a runtime.
+    SwitchPcieOn,
     /// Check the card and its 12 V.
     CheckCard,
     /// Check the supply if the link drops under load.

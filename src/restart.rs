@@ -7,7 +7,7 @@
 use std::thread;
 use std::time::Duration;
 
-use asm2464::firmware::BridgeState;
+use asm2464::firmware::{BridgeState, restarts_by_f4};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
 use asm2464::{Coded as _, Kind};
@@ -95,7 +95,7 @@ impl FaultKind {
     }
 
     /// What helps if no restart has ended the fault, but the unit can be used with it.
-    pub const fn advice(self) -> Option<Advice> {
+    const fn advice(self) -> Option<Advice> {
         match self {
             Self::Slow => Some(Advice::RetrainLink { restarts: false }),
             Self::PcieLink => Some(Advice::CheckCard),
@@ -188,6 +188,15 @@ impl RestartReport {
         self.tried.iter().rev().find(|tried| tried.helped).map(|tried| tried.level)
     }
 
+    /// What helps against a fault that is still there.
+    pub fn advice(&self, fault: &Fault) -> Option<Advice> {
+        let may_be_off = !self.tried.iter().any(|tried| tried.level == Level::PciePower);
+        match fault.kind {
+            FaultKind::PcieLink if may_be_off => Some(Advice::SwitchPcieOn),
+            kind => kind.advice(),
+        }
+    }
+
     /// Whether a level was carried out, and the unit can be used after it.
     pub fn is_success(&self) -> bool {
         self.tried.iter().any(|tried| tried.done) && !self.after.faults.iter().any(|fault| fault.kind.is_grave())
@@ -212,6 +221,16 @@ pub enum RestartEvent {
     Begin(Level),
     /// The user should unplug the unit and plug it in again.
     Replug,
+}
+
+/// Whether a restart of the unit's firmware trains a slow link anew. Open firmware that has fallen back to USB 2 has
+/// switched SuperSpeed off in 0xCC30, and a CPU reset keeps that, except on builds with F4.
+pub fn retrains(unit: &UnitInfo) -> bool {
+    match unit.state {
+        BridgeState::Vendor => true,
+        BridgeState::OpenFirmware => restarts_by_f4(&unit.product),
+        BridgeState::BootLoader => false,
+    }
 }
 
 /// Time that PCIe stays without power.
@@ -283,6 +302,7 @@ pub fn restart(
 
 const NOT_BACK: &str = "it has not come back in time";
 const CPU_RESET: &str = "CPU reset";
+const CPU_RESET_BY_F4: &str = "CPU reset with SuperSpeed allowed again (F4)";
 /// A unit that is still on the bus after this time has ignored E8. One that takes it is back after about 3 s.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
@@ -343,11 +363,16 @@ impl Step<'_, '_> {
             Ok(unit) => unit,
             Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
-        if let Err(refused) = unit.restart_cpu() {
+        let at_super_speed = now.attached.as_ref().is_some_and(|unit| unit.speed.is_slow() && retrains(unit));
+        let (sent, done) = match at_super_speed {
+            true => (unit.restart_at_super_speed(), CPU_RESET_BY_F4),
+            false => (unit.restart_cpu(), CPU_RESET),
+        };
+        if let Err(refused) = sent {
             return Ok(LevelEnd::NotDone(refused.to_string()));
         }
         // Keep the unit until it has left: see `restart_cpu`.
-        let outcome = self.wait(self.options.come_back, CPU_RESET);
+        let outcome = self.wait(self.options.come_back, done);
         drop(unit);
         let outcome = outcome?;
         if matches!(outcome, LevelEnd::Done(_)) && !now.has(FaultKind::PcieLink) {
@@ -552,11 +577,13 @@ fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
 mod tests {
     use asm2464::TransportKind;
     use asm2464::firmware::Image;
+    use asm2464::scsi::XdataAddress;
     use asm2464_chip::practice;
     use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
     use asm2464_host::bridge::{AnyTransport, Bridge, Location};
 
     use super::*;
+    use crate::tests::unknown_open_build;
 
     /// A unit that stays listed on the bus, but is never reported back after a restart.
     struct Stuck {
@@ -784,6 +811,49 @@ mod tests {
     fn vendor_firmware_whose_disk_is_in_use_after_a_level_moves_data() {
         let report = restarted_unopened(Kind::DiskInUse).unwrap();
         assert!(report.after.faults.is_empty() && report.is_success(), "{report:?}");
+    }
+
+    /// A unit with open firmware that has fallen back to USB 2, as ed4e39b does it.
+    fn fallen_back(image: &Image) -> VirtualPort {
+        let unit = VirtualUnit::in_memory(Scenario::default(), b"slow", Some(&image.to_file())).unwrap();
+        let mut port = VirtualPort::new("unit", unit);
+        let mut bridge = port.open_control().unwrap();
+        bridge.xdata_write(XdataAddress::main(0xCC30), 0).unwrap();
+        bridge.restart_cpu().unwrap();
+        drop(bridge);
+        assert!(port.wait_for_return(Duration::from_secs(1), Interrupt::never()).unwrap().unwrap().speed.is_slow());
+        port
+    }
+
+    #[test]
+    fn open_firmware_that_has_fallen_back_to_usb_2_comes_back_at_superspeed_if_its_build_has_f4() {
+        for (image, helped, result) in
+            [(practice::open_image(), Some(Level::Cpu), CPU_RESET_BY_F4), (unknown_open_build(), None, CPU_RESET)]
+        {
+            let mut port = fallen_back(&image);
+            assert_eq!(retrains(&port.attached().unwrap()), helped.is_some());
+            let report = restarted_by(&mut port, None).unwrap();
+            assert_eq!(report.helped(), helped, "{report:?}");
+            assert_eq!((report.tried.len(), report.tried[0].result.as_str()), (1, result), "{report:?}");
+            assert_eq!(report.after.attached.as_ref().unwrap().speed.is_slow(), helped.is_none(), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_may_be_down_only_because_pcie_is_off_is_not_blamed_on_the_card() {
+        let unit = |scenario: &str| {
+            let image = practice::open_image().to_file();
+            let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"off", Some(&image)).unwrap();
+            VirtualPort::new("unit", unit)
+        };
+        for (scenario, level, expected) in [
+            ("pcie-starts-off = true\n", Level::Cpu, &Advice::SwitchPcieOn),
+            ("behind = 'nothing'\n", Level::PciePower, &Advice::CheckCard),
+        ] {
+            let report = restarted_by(&mut unit(scenario), Some(level)).unwrap();
+            let [fault] = &report.after.faults[..] else { panic!("{report:?}") };
+            assert_eq!((fault.kind, report.advice(fault).as_ref()), (FaultKind::PcieLink, Some(expected)));
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
+use asm2464_chip::practice;
 use asm2464_dock::files::file;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{BusSpeed, UnitInfo};
@@ -37,4 +38,13 @@ pub(crate) fn unit(place: &str, serial: &str) -> UnitInfo {
 pub(crate) fn virtual_port(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(scenario).unwrap();
     VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
+}
+
+/// The practice image's open sibling under the name of a build that may not be asked for F4.
+pub(crate) fn unknown_open_build() -> Image {
+    let (name, other) = (b"custom practice", b"custom unknown!");
+    let mut image = practice::open_image();
+    let at = image.body().windows(name.len()).position(|bytes| bytes == name).unwrap();
+    assert!(image.replace(BodyOffset(at.try_into().unwrap()), other));
+    image
 }

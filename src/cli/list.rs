@@ -10,6 +10,7 @@ use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
 use crate::image::Images;
+use crate::restart::retrains;
 use crate::shell;
 use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, ConnectError, Selector};
@@ -213,10 +214,9 @@ fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
     let reset = reset_command(unit, suffix);
     let otherwise = format!("{}; 5 Gbit/s and more are usual", by_hand_on(&unit.location, Hands::OtherPort));
-    speed.is_slow().then(|| match unit.state {
-        BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"),
-        // No firmware to restart, or one whose restart may keep USB 2: see doctor's line about USB.
-        BridgeState::BootLoader | BridgeState::OpenFirmware => format!("the link is at {speed}: {otherwise}"),
+    speed.is_slow().then(|| match retrains(unit) {
+        true => format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"),
+        false => format!("the link is at {speed}: {otherwise}"),
     })
 }
 
@@ -353,6 +353,11 @@ mod tests {
         };
         for state in [BridgeState::Vendor, BridgeState::OpenFirmware, BridgeState::BootLoader] {
             let note = |location| note(location, state);
+            assert_eq!(
+                note(Location::Virtual("u".into())).contains("retrains"),
+                state == BridgeState::Vendor,
+                "the row's build has no F4"
+            );
             assert!(!crate::cli::advice::is_for_docks(&note(Location::Virtual("u".into()))));
             let dock = note(Location::Port("3-1".parse().unwrap()));
             assert!(crate::cli::advice::is_for_docks(&dock), "{dock}");

@@ -148,7 +148,7 @@ fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
         let before = before.attached.as_ref().map(|before| before.speed).filter(|before| *before != now.speed);
         let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
-        let advice = after.faults.iter().filter_map(|fault| fault.kind.advice());
+        let advice = after.faults.iter().filter_map(|fault| report.advice(fault));
         for advice in advice.filter_map(|advice| advice::words(&advice, location, line)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");

@@ -15,6 +15,7 @@ use self::Verdict::{Bad, Good, Note, Unknown};
 use super::findings::{Candidate, SupplyState, Wanted};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, PciId};
+use crate::restart::retrains;
 use crate::runtimes::{Runtime, ids_in_words};
 use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, Timing};
 use crate::unit::facts::{Contents, RunningFirmware};
@@ -167,9 +168,7 @@ fn usb(facts: &Facts) -> Finding {
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
-            // In its boot loader, a unit has no firmware to restart. Open firmware that has fallen back to USB 2 has switched
-            // SuperSpeed off in 0xCC30, which its restart keeps.
-            advise(Bad, found, Advice::RetrainLink { restarts: facts.unit.state == BridgeState::Vendor })
+            advise(Bad, found, Advice::RetrainLink { restarts: retrains(&facts.unit) })
         }
     }
 }

@@ -219,6 +219,20 @@ fn open_firmware_survives_a_request_that_it_does_not_know_and_a_reset() {
     assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 4, 0], &[]).unwrap().len(), 4);
 }
 
+/// So nobody can learn by sending it whether a build has F4, which restarts the build quiet1 at SuperSpeed.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE, ASMPATCH_OPEN_NEW_IMAGE and ASMPATCH_OPEN_USB4_IMAGE"]
+fn builds_without_f4_acknowledge_it_and_do_nothing() {
+    for image in [open(), new_open(), open_usb4()] {
+        let mut unit = unit_with(&image, Speed::High);
+        let registers =
+            |unit: &mut Driver<MemoryFlash>| unit.control([0xC0, 0xE4, 0x30, 0xCC, 0, 0, 2, 0], &[]).unwrap();
+        let before = registers(&mut unit);
+        assert!(unit.control([0x40, 0xF4, 1, 0, 0, 0, 0, 0], &[]).unwrap().is_empty());
+        assert_eq!(registers(&mut unit), before);
+    }
+}
+
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_keeps_its_memory_and_a_pending_transfer_over_a_suspend() {

@@ -32,8 +32,10 @@ struct Truth {
     state: &'static str,
     /// Whether an SSD is behind it.
     ssd: Option<bool>,
-    /// Whether its PCIe link is up.
+    /// Whether its PCIe link is up once PCIe is switched on.
     link: Option<bool>,
+    /// Whether its firmware leaves PCIe off until a runtime switches it on (F3).
+    waits_for_f3: bool,
     /// Whether its bulk pipes move data.
     pipes: Option<bool>,
     /// Whether a GPU that a runtime drives is where the runtime looks.
@@ -53,6 +55,7 @@ const GOOD: Truth = Truth {
     state: "open-firmware",
     ssd: None,
     link: Some(true),
+    waits_for_f3: false,
     pipes: Some(true),
     gpu: Some(true),
     slow: false,
@@ -66,6 +69,7 @@ const BOOT_LOADER: Truth = Truth {
     state: "boot-loader",
     ssd: None,
     link: None,
+    waits_for_f3: false,
     pipes: None,
     gpu: None,
     slow: false,
@@ -82,11 +86,16 @@ enum Flashed {
     Image(&'static str),
     /// 240417 with the default patches, as a runtime looks for it.
     Patched,
+    /// The open image that this variable names, without the call that switches PCIe on at its start.
+    WaitsForF3(&'static str),
     /// The open image that this variable names, under ADD1:0002.
     OtherId(&'static str),
     /// The practice image that stands in for open firmware, under ADD1:0002.
     PracticeOtherId,
 }
+
+/// The call of ed4e39b that switches PCIe on at its start. Builds that wait for F3, such as quiet1, leave it out.
+const SWITCHES_PCIE_ON: BodyOffset = BodyOffset(0x205A);
 
 /// A row of the table: a name, the firmware, the scenario, and what is true.
 type Unit = (&'static str, Flashed, &'static str, Truth);
@@ -202,6 +211,18 @@ const IMAGES: &[Unit] = &[
         concat!("supply = { voltage-mv = 300, current-ma = 0 }\n", card!("vendor = 0x1002\ndevice = 0x7590")),
         Truth { can_start: false, ..GOOD },
     ),
+    (
+        "open, waits for F3, GPU on bus 4",
+        Flashed::WaitsForF3("ASMPATCH_OPEN_NEW_IMAGE"),
+        concat!("pcie-starts-off = true\n", card!("vendor = 0x1002\ndevice = 0x7590")),
+        Truth { waits_for_f3: true, ..GOOD },
+    ),
+    (
+        "open, waits for F3, no card",
+        Flashed::WaitsForF3("ASMPATCH_OPEN_NEW_IMAGE"),
+        "pcie-starts-off = true\nbehind = 'nothing'",
+        Truth { waits_for_f3: true, link: Some(false), gpu: Some(false), can_start: false, ..GOOD },
+    ),
     ("open, another ID", Flashed::OtherId("ASMPATCH_OPEN_NEW_IMAGE"), RDNA4, Truth { can_start: false, ..GOOD }),
 ];
 
@@ -224,7 +245,14 @@ fn say(facts: &mut Facts, fact: &'static str, value: impl Debug) {
 fn expected(truth: &Truth) -> Facts {
     let mut facts = Facts::new();
     say(&mut facts, "state", truth.state);
-    let known = [("SSD", truth.ssd), ("link", truth.link), ("pipes", truth.pipes), ("GPU", truth.gpu)];
+    let link_before = truth.link.map(|is_up| is_up && !truth.waits_for_f3);
+    let known = [
+        ("SSD", truth.ssd),
+        ("link", link_before),
+        ("link with PCIe on", truth.link),
+        ("pipes", truth.pipes),
+        ("GPU", truth.gpu),
+    ];
     known.into_iter().filter_map(|(fact, value)| Some((fact, value?))).for_each(|(fact, value)| {
         say(&mut facts, fact, value);
     });
@@ -297,7 +325,10 @@ fn said(command: &str, page: &Value, status: i32) -> Facts {
                     _ => continue,
                 };
                 match line["topic"].as_str().unwrap() {
-                    "PCIe link" => say(&mut facts, "link", is_good),
+                    "PCIe link" => {
+                        say(&mut facts, "link", is_good && !found.contains("before, it was down"));
+                        say(&mut facts, "link with PCIe on", is_good);
+                    }
                     "bulk pipes" => say(&mut facts, "pipes", is_good),
                     "GPU" => say(&mut facts, "GPU", is_good),
                     "USB" => say(&mut facts, "slow", !is_good),
@@ -310,8 +341,13 @@ fn said(command: &str, page: &Value, status: i32) -> Facts {
             if let Some(state) = page["unit"]["state"].as_str() {
                 say(&mut facts, "state", state);
             }
-            if page["unit"]["behind"].as_str().is_some_and(|behind| behind.contains("the PCIe link is down")) {
-                say(&mut facts, "link", false);
+            // It has switched PCIe on.
+            if let Some(behind) = page["unit"]["behind"].as_str() {
+                if behind.contains("the PCIe link is down") {
+                    say(&mut facts, "link with PCIe on", false);
+                } else if behind.contains(" at 04:00.0") {
+                    say(&mut facts, "link with PCIe on", true);
+                }
             }
             let f2 = page["rows"].as_array().into_iter().flatten().find(|row| row["path"] == "f2-out");
             match f2.and_then(|row| row["outcome"].as_str()) {
@@ -330,6 +366,10 @@ fn said(command: &str, page: &Value, status: i32) -> Facts {
                 say(&mut facts, "link", is_up);
                 say(&mut facts, "SSD", false);
             }
+            // A link that is down may only need F3: it names what sends that.
+            if page["error"]["code"] == "asmpatch::pcie::link_down" {
+                assert!(page["error"]["help"].as_str().unwrap().contains("`asmpatch pcie reset"), "{page}");
+            }
         }
         "reset" => {
             say_unit(&mut facts, &page["before"]);
@@ -341,6 +381,13 @@ fn said(command: &str, page: &Value, status: i32) -> Facts {
                     "slow" => say(&mut facts, "slow", true),
                     _ => {}
                 }
+            }
+            let has_link_down = |condition: &Value| {
+                let faults = condition["faults"].as_array();
+                faults.into_iter().flatten().any(|fault| fault["kind"] == "pcie-link")
+            };
+            if has_link_down(&page["before"]) {
+                say(&mut facts, "link with PCIe on", !has_link_down(&page["after"]));
             }
         }
         "xdata write" => {
@@ -386,6 +433,12 @@ fn contradictions((name, flashed, scenario, truth): &Unit) -> Vec<Contradiction>
         Flashed::Patched => {
             let (_, status, text) = run(home.path(), &["patch", &path("ASMPATCH_VENDOR_IMAGE"), "-o", "image.bin"]);
             assert_eq!(status, 0, "{text}");
+        }
+        Flashed::WaitsForF3(variable) => {
+            let mut image = Image::parse(&fs::read(path(variable)).unwrap()).unwrap();
+            assert_eq!(image.body()[SWITCHES_PCIE_ON.0 as usize..][..3], [0x12, 0x16, 0x38]);
+            assert!(image.replace(SWITCHES_PCIE_ON, &[0; 3]));
+            fs::write(&file, image.to_file()).unwrap();
         }
         Flashed::OtherId(variable) => {
             let image = Image::parse(&fs::read(path(variable)).unwrap()).unwrap();

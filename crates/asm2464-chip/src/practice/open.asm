@@ -1,8 +1,8 @@
 ; The practice image's open sibling. To a host that flashes it, it behaves like tinygrad's open firmware, and does
 ; nothing else.
 ;
-; It answers the standard requests, E4 and E5 (XDATA), and F0 (one TLP). See practice.md for its purpose. All work is
-; done in one loop with interrupts off: check for a reset, check for an event of the control endpoint, repeat.
+; It answers the standard requests, E4 and E5 (XDATA), and F0 (one TLP), and F4 restarts it. See practice.md for its
+; purpose. All work is done in one loop with interrupts off: check for a reset, check for an event of the control endpoint, repeat.
 	.module	open
 	.include "map.inc"
 	.area	OPEN (ABS,CODE)
@@ -18,6 +18,7 @@ TLP_COMPLETION	= 0xB22A
 TLP_FIRE	= 0xB254
 TLP_STATUS	= 0xB296	; write 1 clears. Bit 1: the completion arrived
 TLP_LEN		= 12
+SUPER_SPEED	= 0xCC30	; bit 0 lets the link train at SuperSpeed; bit 0 of the next register resets the CPU
 
 	.org	0x0000
 	ljmp	start
@@ -152,7 +153,9 @@ vendor:	cjne	r7, #0xC0, 1$
 	ljmp	tlp_completion
 1$:	cjne	r6, #0xE5, 3$
 	ljmp	xdata_write
-3$:	cjne	r6, #0xF0, stall
+3$:	cjne	r6, #0xF4, 4$
+	ljmp	restart
+4$:	cjne	r6, #0xF0, stall
 	ljmp	tlp_comes
 
 standard:
@@ -343,6 +346,18 @@ xdata_write:
 	movx	@dptr, a
 	mov	XPAGE, #0
 	ret
+
+; --- F4 with wValue 1: lets the link train at SuperSpeed again, and resets the CPU. The host gets no answer.
+restart:
+	cjne	r4, #0, 2$
+	cjne	r5, #1, 2$
+	mov	dptr, #SUPER_SPEED
+	mov	a, r5
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
+1$:	sjmp	1$
+2$:	ljmp	stall
 
 ; --- F0: wValue has format and byte enables; address and data follow. wIndex 0 is one TLP. Streams are not supported.
 tlp_comes:

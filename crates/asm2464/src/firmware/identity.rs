@@ -137,6 +137,18 @@ pub fn open_build_lacks(product: &str) -> Option<&'static str> {
     }
 }
 
+/// Builds of the open firmware whose F4, with wValue 1, sets 0xCC30.0 and resets the CPU in one request. Sources: the
+/// patch to ed4e39b in asiusai/openpilot, September 2026; asmpatch's practice image.
+const BUILDS_WITH_F4: [&str; 2] = ["ed4e39b7-quiet1", "practice"];
+
+/// Whether F4 restarts this build of the open firmware so that it trains its link at SuperSpeed again, by the product
+/// string that it enumerates with.
+///
+/// No other build may be asked: ed4e39b acknowledges F4 and does nothing, and early sources set up a stream with it.
+pub fn restarts_by_f4(product: &str) -> bool {
+    open_build(product).is_some_and(|build| BUILDS_WITH_F4.contains(&build))
+}
+
 /// Whether a GPU runtime drives open firmware with this product string. Source: tinygrad's `runtime/support/usb.py`
 /// since v0.14.0, which asserts it.
 pub fn is_runtime_product(product: &str) -> bool {
@@ -170,6 +182,10 @@ mod tests {
         assert_eq!(open_build("custom v0.1"), Some("v0.1"));
         assert_eq!(open_build("custom c5e2090a-CLEAN"), Some("c5e2090a-CLEAN"));
         assert_eq!(open_build("AS2462"), None);
+        assert!(restarts_by_f4("custom ed4e39b7-quiet1"));
+        for other in ["custom ed4e39b7-CLEAN", "custom ed4e39b7-quiet2", "custom v0.1", "custom", "ed4e39b7-quiet1"] {
+            assert!(!restarts_by_f4(other), "{other}");
+        }
     }
 
     #[test]

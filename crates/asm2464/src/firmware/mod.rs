@@ -20,7 +20,7 @@ pub use config_block::{
 };
 pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
-    is_runtime_product, open_build, open_build_lacks,
+    is_runtime_product, open_build, open_build_lacks, restarts_by_f4,
 };
 pub use image::{CONTAINER_EXTRA, Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN};
 pub use map::{Area, AreaKind, ZeroRun};

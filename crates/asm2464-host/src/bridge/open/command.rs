@@ -75,6 +75,9 @@ pub enum OpenCommand {
     /// F3: switches PCIe power on or off.
     #[display("F3 (PCIe power {})", if *_0 { "on" } else { "off" })]
     PciePower(bool),
+    /// F4: lets the link train at SuperSpeed, and resets the CPU.
+    #[display("F4 (restart at SuperSpeed)")]
+    RestartAtSuperSpeed,
     /// C0: reads voltage and current of the supply.
     #[display("C0 (supply voltage)")]
     Supply,
@@ -119,6 +122,7 @@ impl OpenCommand {
                 setup(VENDOR_OUT, 0xF2, direction | (transfer.sectors & !TO_HOST), index, 0)
             }
             Self::PciePower(on) => setup(VENDOR_OUT, 0xF3, on as u16, 0, 0),
+            Self::RestartAtSuperSpeed => setup(VENDOR_OUT, 0xF4, 1, 0, 0),
             Self::Supply => setup(VENDOR_IN, 0xC0, 0, 0, SUPPLY_LEN as u16),
         }
     }

@@ -2,7 +2,8 @@
 //! the transfer engines, and a reset of the CPU. F3 is [`OpenBridge::pcie_power`].
 //!
 //! This project has run none of it on silicon. Sources: an owner's notes on a unit with an RTX 3090 (2026); the open
-//! firmware ed4e39b, which strobes on each SET_CONFIGURATION.
+//! firmware ed4e39b, which strobes on each SET_CONFIGURATION; the patch to it of which the build quiet1 is made
+//! (asiusai/openpilot, September 2026).
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use asm2464::sram::DMA_STATE;
 use tracing::info;
 
 use super::super::pipes::Endpoint;
-use super::command::OpenRequest;
+use super::command::{OpenCommand, OpenRequest};
+use super::queue::Requests;
 use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.
@@ -106,9 +108,29 @@ impl OpenBridge {
     /// [`ControlError::Stalled`] if the firmware refuses. A missing answer is not an error.
     pub fn restart_cpu(&mut self) -> Result<(), ControlError> {
         info!("CPU reset through {CHIP_RESET}");
-        match self.xdata_write(CHIP_RESET, 1) {
-            Err(refused @ ControlError::Stalled { .. }) => Err(refused),
-            Err(_) | Ok(()) => Ok(()),
-        }
+        only_refusals(self.xdata_write(CHIP_RESET, 1))
+    }
+
+    /// Restarts a build that has fallen back to USB 2 so that it trains its link at SuperSpeed again. Otherwise as
+    /// [`OpenBridge::restart_cpu`], which keeps the fallback: the firmware has cleared 0xCC30.0. Setting the bit by a
+    /// request of its own is not safe: changed while USB 2 is in use, 0xCC30 can spoil the next request's setup packet
+    /// (an owner's note in the build with F4).
+    ///
+    /// Only for builds that have F4: see [`restarts_by_f4`](asm2464::firmware::restarts_by_f4).
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::restart_cpu`].
+    pub fn restart_at_super_speed(&mut self) -> Result<(), ControlError> {
+        info!("restart at SuperSpeed (F4)");
+        let request = [OpenCommand::RestartAtSuperSpeed];
+        only_refusals(self.queue.run(&mut Requests::new(request, &mut []), 1, self.timeout))
+    }
+}
+
+/// A unit that resets at once gives no answer.
+fn only_refusals(answer: Result<(), ControlError>) -> Result<(), ControlError> {
+    match answer {
+        Err(refused @ ControlError::Stalled { .. }) => Err(refused),
+        Err(_) | Ok(()) => Ok(()),
     }
 }

@@ -543,6 +543,15 @@ fn f3_switches_the_power_of_pcie() {
 }
 
 #[test]
+fn f4_restarts_at_super_speed_and_only_a_refusal_is_an_error() {
+    for (end, is_sent) in [(Ok(vec![]), true), (Err(PipeError::Disconnected), true), (Err(PipeError::Stall), false)] {
+        let (mut unit, log) = unit(vec![end]);
+        assert_eq!(unit.restart_at_super_speed().is_ok(), is_sent);
+        assert_eq!(sent(&log), [control([0x40, 0xF4, 1, 0, 0, 0, 0, 0], &[])]);
+    }
+}
+
+#[test]
 fn the_link_is_up_when_0xb450_reads_78() {
     let (mut unit, log) = unit(vec![Ok(vec![0x78]), Ok(vec![0x11])]);
     assert_eq!((unit.link_state(), unit.link_state()), (Ok((0x78, true)), Ok((0x11, false))));

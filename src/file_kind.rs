@@ -7,6 +7,7 @@
 use asm2464::firmware::{
     BANK_LEN, COMMON_LEN, FirmwareVersion, Image, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN,
 };
+use asm2464::flash::DUMP_LEN;
 use asm2464_chip::code::{CodeFormat, TextKind};
 use derive_more::Display;
 
@@ -15,7 +16,7 @@ use crate::flash::flash_copy::FlashCopy;
 use crate::patch::{Patch, Receipt};
 
 /// The most bytes of a file that are looked at: twice the longest copy of a flash.
-pub const MAX_LOOKED_AT: usize = 4 << 20;
+pub const MAX_LOOKED_AT: usize = 2 * DUMP_LEN;
 
 /// The longest body that the common area and both banks hold, in bytes.
 const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;

@@ -1,12 +1,14 @@
 //! An opened unit with its access to the flash, by commands or by registers.
 
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
-use asm2464::flash::{RegisterFlash, SECTOR_LEN};
+use asm2464::flash::{BlockBytes, FIRST_SLOT, RegisterFlash, SECTOR_LEN, Slot};
 use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 
 use super::error::FlashError;
-use super::slot::{BlockBytes, Slot, UnitBlocks};
+
+/// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
+pub type UnitBlocks = [Option<BlockBytes>; 2];
 
 /// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
 /// commands that write. Source: cyrozap's notes; openpilot's flasher.
@@ -46,8 +48,7 @@ impl FlashReader for Bridge<AnyTransport> {
 impl FlashReader for RegisterFlash<OpenBridge> {
     fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError> {
         let mut block = [0; CONFIG_BLOCK_LEN];
-        let at = u32::from(index.number()) * CONFIG_BLOCK_LEN as u32;
-        read(self, FlashAddress(at), &mut block)?;
+        read(self, index.flash_address(), &mut block)?;
         Ok(block)
     }
 
@@ -97,9 +98,8 @@ impl Access {
             return Ok([None, None]);
         }
         if let Self::Registers(flash) = self {
-            let mut slot = Slot::erased();
-            slot.set_sector(FlashAddress(0), &*flash.read_sector(FlashAddress(0))?);
-            return Ok(slot.blocks());
+            let sector = flash.read_sector(FIRST_SLOT)?;
+            return Ok(Slot::at(FIRST_SLOT, &*sector).blocks().map(Some));
         }
         let reader = self.reader();
         let mut block = |index| match reader.block(index) {

@@ -5,10 +5,8 @@
 use std::path::Path;
 
 use asm2464::Kind;
-use asm2464::firmware::{
-    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
-    kept_bytes,
-};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, Image, ImageError, Part, kept_bytes};
+use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
@@ -18,7 +16,6 @@ use super::access::{Access, FlashReader, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
-use super::slot::BlockBytes;
 use crate::failure::Failure;
 
 /// Maximum number of characters of a serial number or a port in a folder's name.
@@ -32,7 +29,7 @@ pub struct Backup {
     /// The tool that made the backup, with its version.
     pub tool: String,
     /// Configuration blocks 0 and 1 as E0 reads them, valid or not.
-    pub blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
+    pub blocks: [BlockBytes; 2],
     /// Parts one and two as E2 reads them: [`Part::max_len`] bytes each, including the bytes behind the image.
     pub parts: [Vec<u8>; 2],
 }
@@ -77,7 +74,7 @@ impl Backup {
     /// # Errors
     /// As [`Image::parse`]. The chip would not start such an image either.
     pub fn firmware(&self) -> Result<Image, ImageError> {
-        Image::parse(&firmware_file(&self.parts))
+        Image::parse(&image_file(&self.parts))
     }
 
     /// SHA-256 over everything that was read. Two backups of the same content have the same digest.
@@ -120,31 +117,11 @@ fn in_name(text: impl AsRef<str>) -> String {
     text.as_ref().chars().take(NAME_MAX).map(safe).collect()
 }
 
-/// Extracts the image file from the two parts by its own length field. If the field is invalid, returns everything, so
-/// that the container's checks report the reason.
-pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
-    let [one, two] = parts;
-    let mut file = one.clone();
-    // If part 1 is short, part 2 does not continue the image.
-    if one.len() == Part::One.max_len() {
-        file.extend_from_slice(two);
-    }
-    if let Some(len) = file.first_chunk().and_then(|field| container_len(*field)) {
-        file.truncate(len);
-    }
-    file
-}
-
-/// Length of an image file in bytes, from its first field.
-pub fn container_len(field: [u8; 4]) -> Option<usize> {
-    usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
-}
-
 /// Maximum number of readings of a block until two in a row agree.
 pub(super) const BLOCK_READINGS: u32 = 4;
 
 /// Number of bytes that [`read`] moves.
-pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.max_len() as u64;
+pub const BACKUP_BYTES: u64 = SLOT_LEN as u64;
 
 /// Reads a backup of the unit into memory.
 ///
@@ -237,6 +214,7 @@ fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<Block
 pub(crate) mod tests {
     use asm2464::Coded as _;
     use asm2464::firmware::known_blocks;
+    use asm2464::flash::{FIRST_SLOT, Slot};
 
     use super::super::decide::samples::{block_one, block_zero};
     use super::*;
@@ -289,12 +267,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn sample_backup() -> Backup {
-        let file = sample_image(0).to_file();
-        let parts = Part::ALL.map(|part| {
-            let mut bytes = part.of(&file).to_vec();
-            bytes.resize(part.max_len(), 0xFF);
-            bytes
-        });
+        let [zero, one] = known_blocks();
+        let slot = Slot::of([zero.bytes(), one.bytes()], &sample_image(0).to_file());
         Backup {
             unit: BackedUpUnit {
                 device: "1-2".into(),
@@ -305,8 +279,8 @@ pub(crate) mod tests {
                 firmware_version: None,
             },
             tool: "asmpatch 0.0.0".into(),
-            blocks: known_blocks().map(|block| *block.bytes()),
-            parts,
+            blocks: slot.blocks(),
+            parts: slot.parts().map(<[u8]>::to_vec),
         }
     }
 
@@ -315,14 +289,14 @@ pub(crate) mod tests {
         let backup = sample_backup();
         let image = backup.firmware().unwrap();
         assert_eq!(image, sample_image(0));
-        assert_eq!(firmware_file(&backup.parts).len(), 98_016);
+        assert_eq!(image_file(&backup.parts).len(), 98_016);
     }
 
     #[test]
     fn an_erased_flash_is_no_firmware_and_no_configuration() {
         let mut backup = sample_backup();
-        backup.parts = Part::ALL.map(|part| vec![0xFF; part.max_len()]);
-        backup.blocks = [[0xFF; CONFIG_BLOCK_LEN]; 2];
+        let erased = Slot::at(FIRST_SLOT, &[]);
+        (backup.blocks, backup.parts) = (erased.blocks(), erased.parts().map(<[u8]>::to_vec));
         assert!(matches!(backup.firmware(), Err(ImageError::Length { .. })));
         assert!(matches!(backup.block(BlockIndex::One), Err(ConfigBlockError::Magic { found: 0xFF, .. })));
     }

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
+use asm2464::flash::BlockBytes;
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
+use super::access::UnitBlocks;
 use super::backup::BackedUpUnit;
 use super::identity::{UnitIdentity, differing, is_template};
-use super::slot::{BlockBytes, UnitBlocks};
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,23 +1,17 @@
 //! A copy of a unit's flash, as programmers and other tools read it: whole, or only its beginning. Pure.
 //!
-//! | at | what |
-//! | --- | --- |
-//! | 0x000000, 0x000080 | configuration blocks 0 and 1 |
-//! | 0x000100 | the image, contiguous over its two parts |
-//! | 0x020000 | the second slot, laid out alike, which no known tool uses |
-//!
-//! Owners keep the whole flash of 2 MiB. openpilot keeps the first 256 bytes, which are the configuration.
+//! [`asm2464::flash`] has the layout. Owners keep the whole flash of 2 MiB. openpilot keeps the first 256 bytes, which
+//! are the configuration.
 
 use std::ops::Range;
 
-use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, ImageError, Part};
-use asm2464::flash::DUMP_LEN;
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, ImageError};
+use asm2464::flash::{CONFIG_LEN, DUMP_LEN, FIRST_SLOT, SECOND_SLOT, Slot};
 
-use super::backup::{BackedUpUnit, Backup, firmware_file};
-use super::slot::{BlockBytes, SLOT_LEN};
+use super::backup::{BackedUpUnit, Backup};
 
-/// Bytes of both configuration blocks, which begin a slot.
-const PAGE_LEN: usize = 2 * CONFIG_BLOCK_LEN;
+/// Bytes that [`FlashCopy::rest`] takes together.
+const REST_UNIT: usize = 0x100;
 
 /// A flash's beginning, or all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +40,7 @@ impl FlashCopy {
     /// Recognises a copy by a valid configuration block at its place; in one of the whole flash's length, an image that
     /// starts is enough. `None` for anything else.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < PAGE_LEN {
+        if bytes.len() < CONFIG_LEN {
             return None;
         }
         let copy = Self { bytes: bytes.to_vec() };
@@ -58,7 +52,7 @@ impl FlashCopy {
     /// How much of a flash it has.
     pub fn extent(&self) -> CopyExtent {
         match self.bytes.len() {
-            PAGE_LEN => CopyExtent::Page,
+            CONFIG_LEN => CopyExtent::Page,
             DUMP_LEN => CopyExtent::Whole,
             len if len > DUMP_LEN => CopyExtent::Larger,
             _ => CopyExtent::Part,
@@ -72,7 +66,7 @@ impl FlashCopy {
 
     /// A configuration block of the first slot; `None` if it is not valid.
     pub fn block(&self, index: BlockIndex) -> Option<ConfigBlock> {
-        ConfigBlock::parse(index, &self.blocks()[usize::from(index.number())]).ok()
+        ConfigBlock::parse(index, &self.slot().blocks()[usize::from(index.number())]).ok()
     }
 
     /// Parses the image in the first slot.
@@ -80,7 +74,7 @@ impl FlashCopy {
     /// # Errors
     /// As [`Image::parse`].
     pub fn image(&self) -> Result<Image, ImageError> {
-        Image::parse(&firmware_file(&parts(&self.bytes)))
+        self.slot().image()
     }
 
     /// Parses the image in the second slot.
@@ -88,17 +82,17 @@ impl FlashCopy {
     /// # Errors
     /// As [`Image::parse`].
     pub fn second_image(&self) -> Result<Image, ImageError> {
-        Image::parse(&firmware_file(&parts(self.bytes.get(SLOT_LEN..).unwrap_or_default())))
+        Slot::at(SECOND_SLOT, &self.bytes).image()
     }
 
     /// The ranges behind the blocks and the image that are not erased, in units of 256 bytes; neighbours are
     /// one range.
     pub fn rest(&self) -> Vec<Range<usize>> {
-        let image_end = PAGE_LEN + self.image().map_or(0, |image| image.file_len());
+        let image_end = CONFIG_LEN + self.image().map_or(0, |image| image.file_len());
         let mut rest: Vec<Range<usize>> = Vec::new();
-        for (index, page) in self.bytes.chunks(PAGE_LEN).enumerate() {
-            let start = (index * PAGE_LEN).max(image_end);
-            let end = index * PAGE_LEN + page.len();
+        for (index, page) in self.bytes.chunks(REST_UNIT).enumerate() {
+            let start = (index * REST_UNIT).max(image_end);
+            let end = index * REST_UNIT + page.len();
             if start >= end || self.bytes[start..end].iter().all(|byte| *byte == 0xFF) {
                 continue;
             }
@@ -126,30 +120,20 @@ impl FlashCopy {
             product: text(ConfigField::Product),
             firmware_version: version.map(|version| version.to_string()),
         };
-        Backup { unit, tool: "another tool".to_owned(), blocks: self.blocks(), parts: parts(&self.bytes) }
+        let (slot, tool) = (self.slot(), "another tool".to_owned());
+        Backup { unit, tool, blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec) }
     }
 
-    fn blocks(&self) -> [BlockBytes; 2] {
-        let (blocks, _) = self.bytes.as_chunks::<CONFIG_BLOCK_LEN>();
-        // `of` checks the length.
-        [blocks[0], blocks[1]]
+    /// The first slot. What the copy lacks is FF.
+    fn slot(&self) -> Slot {
+        Slot::at(FIRST_SLOT, &self.bytes)
     }
-}
-
-/// The two parts of the slot that begins these bytes, with FF for what they lack.
-fn parts(slot: &[u8]) -> [Vec<u8>; 2] {
-    Part::ALL.map(|part| {
-        let start = part.flash_address().0 as usize;
-        let there = slot.get(start..).unwrap_or_default();
-        let mut bytes = there[..there.len().min(part.max_len())].to_vec();
-        bytes.resize(part.max_len(), 0xFF);
-        bytes
-    })
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use asm2464::firmware::known_blocks;
+    use asm2464::flash::SLOT_LEN;
     use asm2464_chip::practice;
 
     use super::*;
@@ -157,7 +141,7 @@ pub(crate) mod tests {
     /// A whole flash with the known blocks and this image.
     pub(crate) fn dump(image: &Image) -> Vec<u8> {
         let [zero, one] = known_blocks();
-        let mut bytes = crate::flash::slot::Slot::of([zero.bytes(), one.bytes()], &image.to_file()).bytes().to_vec();
+        let mut bytes = Slot::of([zero.bytes(), one.bytes()], &image.to_file()).bytes().to_vec();
         bytes.resize(DUMP_LEN, 0xFF);
         bytes
     }
@@ -186,7 +170,7 @@ pub(crate) mod tests {
         bytes[SLOT_LEN..2 * SLOT_LEN].copy_from_slice(&dump(&practice::open_image())[..SLOT_LEN]);
         assert_eq!(FlashCopy::of(&bytes).unwrap().second_image(), Ok(practice::open_image()));
         // Erased blocks, as on a unit that never got any.
-        bytes[..PAGE_LEN].fill(0xFF);
+        bytes[..CONFIG_LEN].fill(0xFF);
         assert!(FlashCopy::of(&bytes).is_some());
     }
 

@@ -1,9 +1,8 @@
 //! Identity of units: the serial number and the USB4 identity. Pure.
 
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
+use asm2464::flash::BlockBytes;
 use derive_more::Display;
-
-use super::slot::BlockBytes;
 
 /// Identity of a unit in its configuration blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]

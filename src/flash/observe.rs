@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part, container_len};
+use asm2464::flash::image_file;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage, UnitInfo, survey};
 
-use super::access::{Access, FlashReader as _, is_readable};
-use super::backup::{container_len, firmware_file};
+use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::error::FlashError;
-use super::slot::UnitBlocks;
 use crate::failure::AnyFailure;
 use crate::image::{Firmware, Images};
 use crate::unit::facts::{Contents, RunningFirmware};
@@ -46,7 +45,7 @@ impl Running {
                 let mut field = [0; 4];
                 flash.part(Part::One, &mut field)?;
                 // If the field is invalid, there is no image.
-                let len = container_len(field).filter(|len| *len <= Part::ALL.map(Part::max_len).iter().sum());
+                let len = container_len(field).filter(|len| *len <= MAX_FILE_LEN);
                 let mut file = vec![0; len.unwrap_or(field.len())];
                 let split = file.len().min(Part::One.max_len());
                 let (one, two) = file.split_at_mut(split);
@@ -84,7 +83,7 @@ impl Running {
 
     /// The image in the flash; `None` if none was read, or if the chip would not start it.
     pub fn image(&self) -> Option<Image> {
-        Image::parse(&firmware_file(self.parts.as_ref()?)).ok()
+        Image::parse(&image_file(self.parts.as_ref()?)).ok()
     }
 
     /// Whether the unit behaves differently from this firmware.

@@ -5,13 +5,14 @@ use asm2464::firmware::{
     BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion, Part, UsbId,
     kept_bytes, known_blocks,
 };
+use asm2464::flash::BlockBytes;
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
+use super::access::UnitBlocks;
 use super::access::is_readable;
 use super::backup::Backup;
 use super::identity::UnitIdentity;
-use super::slot::{BlockBytes, UnitBlocks};
 use crate::image::{OpenImage, Proof};
 
 /// Source of a planned configuration block, before the edits.

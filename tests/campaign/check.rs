@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
+use asm2464::firmware::Part;
+use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SLOT_LEN, Slot};
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::behaviour::Runs;
 use asmpatch::flash::progress::StoppedState;
@@ -12,7 +14,7 @@ use asmpatch::flash::progress::StoppedState;
 use crate::campaign::history::{Blow, History, Output, Trouble};
 use crate::campaign::printed::Claims;
 use crate::campaign::process::{End, Ended};
-use crate::campaign::world::{self, SLOT, World};
+use crate::campaign::world::{self, World};
 
 /// Purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,14 +87,8 @@ impl Goals {
 /// Length of a slot to compare: to the end of an image of one part (header, body, trailer), as open firmware is,
 /// otherwise all of it.
 fn end_of_image(slot: &[u8]) -> usize {
-    const HEADER_AT: usize = 0x100;
-    const AROUND_BODY: usize = 4 + 6;
-    const PART_TWO_AT: usize = 0x1_0000;
-    let body = slot
-        .get(HEADER_AT..HEADER_AT + 4)
-        .map_or(usize::MAX, |len| u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize);
-    let end = body.saturating_add(HEADER_AT + AROUND_BODY);
-    if end <= PART_TWO_AT { end } else { SLOT }
+    let image = Slot::at(FIRST_SLOT, slot).image_file();
+    if image.len() <= Part::One.max_len() { CONFIG_LEN + image.len() } else { SLOT_LEN }
 }
 
 fn claim(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
@@ -103,7 +99,7 @@ impl Around<'_> {
     /// Checks that the exit status is in the contract and that all output is true.
     pub fn check(&self, world: &World, goals: &Goals, folder: &Path) -> Result<(), String> {
         self.status()?;
-        claim(self.before[SLOT..] == self.after[SLOT..], || "the flash behind the first slot changed".into())?;
+        claim(self.before[SLOT_LEN..] == self.after[SLOT_LEN..], || "the flash behind the first slot changed".into())?;
         let is_unchanged = self.before == self.after;
         if self.is_first && self.trouble.is_output_alone() {
             claim(self.is_done_with_lost_output(), || "lost output changed the exit status".into())?;

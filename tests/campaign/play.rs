@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use asm2464::flash::SLOT_LEN;
 use asmpatch::flash::backup_folder;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::campaign::history::{Config, Defects, History, Job, Output, Start, Tro
 use crate::campaign::printed::Claims;
 use crate::campaign::process::{self, End, Ended, Place, quoted};
 use crate::campaign::watchdog::Watchdog;
-use crate::campaign::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
+use crate::campaign::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, World};
 use crate::schemas;
 
 /// Number of commands without faults after which the unit must be in a requested state.
@@ -168,8 +169,8 @@ impl Player<'_> {
     fn companion(&mut self) -> Result<(), String> {
         let Some(companion) = self.history.companion else { return Ok(()) };
         let flash = fs::read(self.folder.join(COMPANION).join("flash.bin")).map_err(|error| error.to_string())?;
-        let is_written = flash[..SLOT] == self.world.companion_asked_for(companion)
-            && flash[SLOT..] == self.world.companion(companion)[SLOT..];
+        let is_written = flash[..SLOT_LEN] == self.world.companion_asked_for(companion)
+            && flash[SLOT_LEN..] == self.world.companion(companion)[SLOT_LEN..];
         self.seen.insert(world::backup_digest(&flash));
         if is_written { Ok(()) } else { Err("the second unit, with which nothing is wrong, is not written".into()) }
     }
@@ -201,7 +202,7 @@ impl Player<'_> {
         } else {
             return Err("the flash is neither as asked nor as before".into());
         };
-        if flash[SLOT..] != self.world.flash(self.history.start)[SLOT..] {
+        if flash[SLOT_LEN..] != self.world.flash(self.history.start)[SLOT_LEN..] {
             return Err("the flash behind the first slot changed".into());
         }
         if self.world.is_open(&flash) {

@@ -7,17 +7,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, known_blocks};
+use asm2464::flash::{FIRST_SLOT, SLOT_LEN, Slot};
+use asm2464_chip::mcu::FLASH_LEN;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::{FLASH_LEN, Scenario, VirtualUnit};
+use asm2464_dock::virtual_unit::{Scenario, VirtualUnit};
 use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Start};
 
-/// Bytes of the flash that a write replaces.
-pub const SLOT: usize = 0x2_0000;
 /// The serial number of every unit.
 pub const SERIAL: &str = "DOCK0007";
 /// The serial number in the example of docs/recovery.md for a unit without a backup.
@@ -54,9 +54,9 @@ impl World {
         let scenario = Scenario { serial: Some(SERIAL.to_owned()), ..Scenario::default() };
         let mut unit = VirtualUnit::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
-        let mut stock = flash.get(asm2464::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
+        let mut stock = flash.get(FIRST_SLOT, FLASH_LEN).unwrap_or_default().to_vec();
         // Nothing may touch the second slot: fill it, so that a stray write shows.
-        for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {
+        for (at, cell) in stock.iter_mut().enumerate().skip(SLOT_LEN) {
             *cell = (at >> 8) as u8 ^ at as u8;
         }
         let earlier = folder.join(EARLIER);
@@ -74,13 +74,13 @@ impl World {
         let mut flash = self.stock.clone();
         match start {
             Start::Stock => {}
-            Start::Open(build) => flash[..SLOT].copy_from_slice(&slot(&self.stock_blocks(), self.open(build))),
+            Start::Open(build) => flash[..SLOT_LEN].copy_from_slice(&slot(&self.stock_blocks(), self.open(build))),
             Start::Patched => {
                 let slot = slot(&self.edited(self.stock_blocks(), Firmware::Patched), &self.patched.image);
-                flash[..SLOT].copy_from_slice(&slot);
+                flash[..SLOT_LEN].copy_from_slice(&slot);
             }
-            Start::NoImage => flash[0x100..SLOT].fill(0xFF),
-            Start::Erased => flash[..SLOT].fill(0xFF),
+            Start::NoImage => flash[0x100..SLOT_LEN].fill(0xFF),
+            Start::Erased => flash[..SLOT_LEN].fill(0xFF),
         }
         flash
     }
@@ -126,7 +126,7 @@ impl World {
     /// The second unit's initial flash: stock.
     pub fn companion(&self, companion: Companion) -> Vec<u8> {
         let mut flash = self.stock.clone();
-        flash[..SLOT].copy_from_slice(&slot(&self.companion_blocks(companion), &self.practice));
+        flash[..SLOT_LEN].copy_from_slice(&slot(&self.companion_blocks(companion), &self.practice));
         flash
     }
 
@@ -205,9 +205,9 @@ impl World {
                 let image = self.image(firmware);
                 bases.into_iter().map(|blocks| slot(&self.edited(blocks, firmware), image)).collect()
             }
-            Job::Restore { .. } => vec![self.stock[..SLOT].to_vec()],
+            Job::Restore { .. } => vec![self.stock[..SLOT_LEN].to_vec()],
             Job::DryRun | Job::Reset | Job::Backup { .. } | Job::Bench { .. } | Job::List => {
-                vec![self.flash(history.start)[..SLOT].to_vec()]
+                vec![self.flash(history.start)[..SLOT_LEN].to_vec()]
             }
         }
     }
@@ -216,10 +216,10 @@ impl World {
     pub fn ways_back(&self, history: &History) -> Vec<Vec<u8>> {
         let mut slots = Vec::new();
         if history.start.is_readable() {
-            slots.push(self.flash(history.start)[..SLOT].to_vec());
+            slots.push(self.flash(history.start)[..SLOT_LEN].to_vec());
         }
         if matches!(history.job, Job::Restore { .. } | Job::Flash { config: Config::Earlier, .. }) {
-            slots.push(self.stock[..SLOT].to_vec());
+            slots.push(self.stock[..SLOT_LEN].to_vec());
         }
         slots
     }
@@ -232,36 +232,23 @@ pub fn ssd() -> Vec<u8> {
 
 /// The slot with these blocks and this image, as E1 and E3 leave it.
 fn slot(blocks: &Blocks, image: &Image) -> Vec<u8> {
-    let mut slot = vec![0xFF; SLOT];
-    slot[..0x80].copy_from_slice(blocks[0].bytes());
-    slot[0x80..0x100].copy_from_slice(blocks[1].bytes());
-    let file = image.to_file();
-    for part in Part::ALL {
-        let (at, bytes) = (part.flash_address().0 as usize, part.of(&file));
-        slot[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-    slot
+    Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &image.to_file()).bytes().to_vec()
 }
 
 /// The configuration blocks in a flash, if both are valid.
 pub fn own_blocks(flash: &[u8]) -> Option<Blocks> {
-    let zero = ConfigBlock::parse(BlockIndex::Zero, flash.get(..0x80)?).ok()?;
-    let one = ConfigBlock::parse(BlockIndex::One, flash.get(0x80..0x100)?).ok()?;
-    Some([zero, one])
+    let [zero, one] = Slot::at(FIRST_SLOT, flash).blocks();
+    Some([ConfigBlock::parse(BlockIndex::Zero, &zero).ok()?, ConfigBlock::parse(BlockIndex::One, &one).ok()?])
 }
 
 /// The image in a flash that the chip would start, if its container is valid.
 pub fn image_in(flash: &[u8]) -> Option<Image> {
-    let parts = Part::ALL.map(|part| {
-        let at = part.flash_address().0 as usize;
-        flash[at..at + part.max_len()].to_vec()
-    });
-    Image::parse(&asmpatch::flash::backup::firmware_file(&parts)).ok()
+    Slot::at(FIRST_SLOT, flash).image().ok()
 }
 
 /// The backup that this flash gives.
 pub fn backup_of(flash: &[u8]) -> Backup {
-    let block = |at: usize| <[u8; 128]>::try_from(&flash[at..at + 128]).unwrap_or([0; 128]);
+    let slot = Slot::at(FIRST_SLOT, flash);
     Backup {
         unit: BackedUpUnit {
             device: "virtual:unit".into(),
@@ -272,11 +259,8 @@ pub fn backup_of(flash: &[u8]) -> Backup {
             firmware_version: None,
         },
         tool: "asmpatch campaign".into(),
-        blocks: [block(0), block(0x80)],
-        parts: Part::ALL.map(|part| {
-            let at = part.flash_address().0 as usize;
-            flash[at..at + part.max_len()].to_vec()
-        }),
+        blocks: slot.blocks(),
+        parts: slot.parts().map(<[u8]>::to_vec),
     }
 }
 

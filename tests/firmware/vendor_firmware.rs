@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use asm2464::firmware::{CodeAddress, FlashAddress, Image};
+use asm2464::flash::SLOT_LEN;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
 use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, RunEnd, Unanswered, boot};
@@ -17,7 +18,6 @@ type Unit = Driver<MemoryFlash>;
 /// Alternate settings of the interface.
 const BULK_ONLY: u8 = 0;
 const UAS: u8 = 1;
-const SECOND_SLOT: usize = 0x2_0000;
 /// IDATA address of a command's status.
 const STATUS: usize = 0x6A;
 /// IDATA address of the low byte of the running bank's return stub.
@@ -111,7 +111,7 @@ fn calls(unit: &mut Unit, of: &str, cdb: &[u8], data: Data<'_>) -> (Result<Answe
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e0_reads_configuration_blocks_of_either_slot() {
     let mut unit = unit(UAS);
-    for (mode, slot) in [(0x50, 0), (0x51, SECOND_SLOT)] {
+    for (mode, slot) in [(0x50, 0), (0x51, SLOT_LEN)] {
         for block in [0, 1] {
             let at = slot + usize::from(block) * 0x80;
             let expected = unit.chip.flash().cells[at..at + 0x80].to_vec();
@@ -138,16 +138,16 @@ fn e0_over_bulk_only_wants_a_host_length_of_exactly_128() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e1_of_block_0_erases_all_of_its_slot_and_e1_of_block_1_erases_nothing() {
-    for (mode, slot) in [(0x50, 0), (0x51, SECOND_SLOT)] {
+    for (mode, slot) in [(0x50, 0), (0x51, SLOT_LEN)] {
         let mut unit = unit(BULK_ONLY);
         let before = unit.chip.flash().cells.to_vec();
         let block: Vec<u8> = (0..0x80).map(|at| at ^ 0x5A).collect();
         assert_eq!(run(&mut unit, &[0xE1, mode, 0], Data::Out(&block)).0, Ending::Good);
         let cells = &unit.chip.flash().cells;
         assert_eq!(cells[slot..slot + 0x80], block);
-        assert!(cells[slot + 0x80..slot + SECOND_SLOT].iter().all(|cell| *cell == 0xFF), "both 64 KiB blocks");
-        let other = SECOND_SLOT - slot;
-        assert_eq!(cells[other..other + SECOND_SLOT], before[other..other + SECOND_SLOT], "other slot unchanged");
+        assert!(cells[slot + 0x80..slot + SLOT_LEN].iter().all(|cell| *cell == 0xFF), "both 64 KiB blocks");
+        let other = SLOT_LEN - slot;
+        assert_eq!(cells[other..other + SLOT_LEN], before[other..other + SLOT_LEN], "other slot unchanged");
 
         // Without an erase, a program only clears bits.
         for (data, left) in [(0xF5, 0xF5), (0x5F, 0x55)] {

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
+use asm2464::flash::DUMP_LEN;
+
 use crate::program::process::{good, json, run};
 
-/// Bytes of a whole flash.
-const FLASH_LEN: usize = 0x20_0000;
 /// Bytes of the body that fills the banks.
 const BODY_LEN: usize = 98_006;
 
@@ -20,7 +20,7 @@ fn home() -> tempfile::TempDir {
     }
     let page = fs::read(home.path().join("full-at-0.bin")).unwrap();
     let mut flash = page;
-    flash.resize(FLASH_LEN, 0xFF);
+    flash.resize(DUMP_LEN, 0xFF);
     fs::write(home.path().join("dump.bin"), &flash).unwrap();
     let mut body = vec![0; BODY_LEN];
     body[..2].copy_from_slice(&[0x02, 0x04]);
@@ -107,7 +107,7 @@ fn copies_of_a_flash_are_shown() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let shown = json(home.path(), &["info", "other.bin", "--json"]);
-    assert_eq!((&shown["flash"]["serial"], &shown["size"]), (&"7FE1CB80797F".into(), &FLASH_LEN.into()));
+    assert_eq!((&shown["flash"]["serial"], &shown["size"]), (&"7FE1CB80797F".into(), &DUMP_LEN.into()));
     for (name, what) in [
         ("full-at-0.bin", "a copy of a part of a flash, 1537 bytes"),
         ("config-page-256.bin", "the configuration page"),
@@ -121,7 +121,7 @@ fn copies_of_a_flash_are_shown() {
 fn only_a_whole_copy_of_a_flash_in_its_order_is_restored() {
     let home = home();
     let flash = fs::read(home.path().join("dump.bin")).unwrap();
-    fs::write(home.path().join("half.bin"), &flash[..FLASH_LEN / 2]).unwrap();
+    fs::write(home.path().join("half.bin"), &flash[..DUMP_LEN / 2]).unwrap();
     fs::write(home.path().join("twice.bin"), flash.repeat(2)).unwrap();
     let mut swapped = flash;
     swapped.chunks_exact_mut(2).for_each(<[u8]>::reverse);
@@ -146,7 +146,7 @@ fn a_virtual_unit_takes_a_copy_as_its_flash_and_a_copy_gives_a_unit_its_configur
     good(home, &["list", "--device", "virtual:u"]);
     // What a unit has, at the length that owners read.
     let mut flash = fs::read(home.join("u/flash.bin")).unwrap();
-    flash.resize(FLASH_LEN, 0xFF);
+    flash.resize(DUMP_LEN, 0xFF);
     fs::write(home.join("whole.bin"), &flash).unwrap();
     fs::create_dir(home.join("v")).unwrap();
     fs::write(home.join("v/flash.bin"), &flash).unwrap();

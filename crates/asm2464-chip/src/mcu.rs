@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use asm2464::firmware::{CodeAddress, FlashAddress, Image};
-use asm2464::flash::JedecId;
+use asm2464::flash::{JedecId, SLOT_LEN};
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::sfr::SFR_BASE;
 use i8051::{Cpu, CpuContext, CpuView, Instruction, MemoryMapper, Operand, PortMapper, ReadOnlyMemoryMapper, Register};
@@ -424,6 +424,9 @@ pub trait SpiFlash: Send {
     fn set_status(&mut self, value: u8);
 }
 
+/// Bytes of a model's flash: both slots, and as much again.
+pub const FLASH_LEN: usize = 4 * SLOT_LEN;
+
 /// A flash whose cells are in memory.
 #[derive(Debug, Clone)]
 pub struct MemoryFlash {
@@ -433,9 +436,9 @@ pub struct MemoryFlash {
 }
 
 impl MemoryFlash {
-    /// Creates an erased flash of 512 KiB: both slots of the flash map.
+    /// Creates an erased flash of [`FLASH_LEN`] bytes.
     pub fn erased() -> Self {
-        Self { cells: vec![0xFF; 0x8_0000], status: 0 }
+        Self { cells: vec![0xFF; FLASH_LEN], status: 0 }
     }
 }
 

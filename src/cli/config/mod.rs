@@ -4,7 +4,7 @@ pub(super) mod get;
 mod set;
 
 use crate::failure::{AnyFailure, Failure};
-use crate::flash::slot::UnitBlocks;
+use crate::flash::access::UnitBlocks;
 use asm2464::Kind;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock};
 

@@ -18,17 +18,17 @@ use std::time::SystemTime;
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
+use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
 
-use super::backup::{BackedUpUnit, Backup, firmware_file};
+use super::backup::{BackedUpUnit, Backup};
 use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
 use super::flash_copy::CopyExtent;
-use super::slot::BlockBytes;
 use crate::failure::Failure;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
@@ -45,7 +45,7 @@ const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PART
 /// The same, if the flash holds no image.
 const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
 /// Maximum length in bytes of a file in a backup. A longer one is not read.
-const MAX_BACKUP_FILE_LEN: usize = 0x2_0000;
+const MAX_BACKUP_FILE_LEN: usize = SLOT_LEN;
 /// Maximum number of names that are tried in one folder to save a backup again.
 const NAMES: u32 = 9;
 
@@ -243,7 +243,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
             return Err(damaged(folder, name, format!("{} bytes", bytes.len()), expected));
         }
     }
-    if opened.has_firmware() && opened.read(FIRMWARE)? != firmware_file(&backup.parts) {
+    if opened.has_firmware() && opened.read(FIRMWARE)? != image_file(&backup.parts) {
         let (found, expected) = ("other bytes than the two parts", "the image that the two parts hold");
         return Err(damaged(folder, FIRMWARE, found.to_owned(), expected.to_owned()));
     }
@@ -366,7 +366,7 @@ fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
     let [zero, one] = &backup.blocks;
     let mut files = vec![(CONFIG[0], zero.to_vec()), (CONFIG[1], one.to_vec())];
     if backup.firmware().is_ok() {
-        files.push((FIRMWARE, firmware_file(&backup.parts)));
+        files.push((FIRMWARE, image_file(&backup.parts)));
     }
     let [one, two] = &backup.parts;
     files.extend([(PARTS[0], one.clone()), (PARTS[1], two.clone())]);

@@ -498,9 +498,9 @@ pub(super) mod samples {
     //! Configuration blocks for tests.
 
     use asm2464::firmware::known_blocks;
+    use asm2464::flash::BlockBytes;
 
     use super::*;
-    use crate::flash::slot::BlockBytes;
 
     pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
         let [mut block, _] = known_blocks();

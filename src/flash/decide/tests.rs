@@ -1,14 +1,15 @@
 //! Tests of decisions about units that are made up here.
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
+use asm2464::flash::BlockBytes;
 use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
 
+use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::Running;
 use super::super::plan::BlockPlan;
-use super::super::slot::{BlockBytes, UnitBlocks};
 use super::samples::{block_one, block_zero};
 use super::*;
 use crate::image::samples;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use asm2464::Kind;
 use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, kept_bytes};
+use asm2464::flash::{BlockBytes, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{CommandError, Location, Port, UnitInfo};
@@ -20,13 +21,12 @@ use tracing::{debug, info};
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
 
-use super::access::{Access, FlashReader};
+use super::access::{Access, FlashReader, UnitBlocks};
 use super::backup::Backup;
 use super::behaviour::Runs;
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
-use super::slot::{BlockBytes, SLOT_LEN, Slot, UnitBlocks};
 use super::{backup, backup_folder};
 use crate::failure::Failure;
 

@@ -1,6 +1,6 @@
 //! Writes through registers, sector by sector, and only what differs.
 //!
-//! Wherever it stops, the unit starts an image or its boot loader: see [`Slot::changes`]. What fails is done again over
+//! Wherever it stops, the unit starts an image or its boot loader: see [`changes`]. What fails is done again over
 //! a new connection. Once the old image can't start any more, only a lack of progress ends the run: [`FAILURES`] in a
 //! row at one sector, or a sector that takes longer than the run's time limit.
 
@@ -8,15 +8,15 @@ use std::time::Duration;
 use std::{mem, thread};
 
 use asm2464::firmware::FlashAddress;
-use asm2464::flash::{PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, Session};
+use asm2464::flash::{FIRST_SLOT, PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Session, Slot};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 
 use super::{ATTEMPTS, Run};
 use crate::flash::access::Access;
+use crate::flash::changes::{self, Change};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
-use crate::flash::slot::{Change, SLOT_LEN, Slot};
 
 /// Number of times in a row that something may fail before the run ends.
 const FAILURES: u32 = 8;
@@ -43,7 +43,7 @@ impl Run<'_> {
             Some(slot) => slot,
             None => self.read_slot(&mut unit)?,
         };
-        let has_changes = !old.changes(&self.wanted(), self.options.rewrite).is_empty();
+        let has_changes = !changes::between(&old, &self.wanted(), self.options.rewrite).is_empty();
         self.slot = Some(old);
         if has_changes {
             self.try_to_unprotect(&mut unit)?;
@@ -113,7 +113,7 @@ impl Run<'_> {
             None => self.read_slot(unit)?,
         };
         let new = self.wanted();
-        let changes = old.changes(&new, self.options.rewrite && attempt == 1);
+        let changes = changes::between(&old, &new, self.options.rewrite && attempt == 1);
         let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
         self.observer.event(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
         self.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
@@ -154,16 +154,16 @@ impl Run<'_> {
     }
 
     fn read_slot(&mut self, unit: &mut Unit<'_>) -> Result<Slot, FlashError> {
-        let mut slot = Slot::erased();
+        let mut cells = Vec::with_capacity(SLOT_LEN);
         for at in Slot::sectors() {
             let sector = self.retried(unit, |_, flash, _| {
                 let sector = flash.read_sector(at)?;
                 flash.progressed();
                 Ok(sector)
             })?;
-            slot.set_sector(at, &sector);
+            cells.extend_from_slice(&sector[..]);
         }
-        Ok(slot)
+        Ok(Slot::at(FIRST_SLOT, &cells))
     }
 
     /// Clears the block protection if it is set.
@@ -294,7 +294,7 @@ const fn is_over(error: &FlashError) -> bool {
 fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result<(), RegisterError<ControlError>> {
     match change {
         Change::Invalidate => {
-            let (at, page) = Slot::invalidation();
+            let (at, page) = changes::invalidation();
             flash.clear_bits(at, &page)
         }
         Change::Sector(at) => {
@@ -309,7 +309,7 @@ fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result
                     Box::new([0xFF; SECTOR_LEN])
                 }
             };
-            for (page_at, page) in new.pages(at) {
+            for (page_at, page) in changes::pages(new, at) {
                 if found[offset(at, page_at)..][..PAGE_LEN] != page {
                     flash.program(page_at, &page)?;
                 }

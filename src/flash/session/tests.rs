@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
-use asm2464::flash::BUDGET;
+use asm2464::flash::{BUDGET, SLOT_LEN};
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
@@ -17,7 +17,6 @@ use super::super::error::FlashError;
 use super::super::fitting::Fit;
 use super::super::progress::FlashProgress;
 use super::super::recovery::FlashFailure;
-use super::super::slot::SLOT_LEN;
 use super::*;
 use crate::advice::Hands;
 use crate::image::{Rewritable, samples};

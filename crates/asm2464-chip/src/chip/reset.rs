@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use asm2464::firmware::{CONTAINER_EXTRA, FlashAddress, Image, Part};
+use asm2464::firmware::Image;
+use asm2464::flash::{FIRST_SLOT, SLOT_LEN, Slot};
 use serde::Deserialize;
 
 use super::pcie::EarlyLanes;
@@ -80,27 +81,17 @@ pub(super) fn value(addr: u16) -> u8 {
 /// Returns the image in the first slot of the flash, if its container is valid: length, magic, checksum and CRC-32.
 /// Without a valid image the boot loader starts.
 pub fn image_in(flash: &impl SpiFlash) -> Option<Image> {
-    let read = |at: FlashAddress, len: usize| {
-        let mut bytes = vec![0; len];
-        flash.read(at, &mut bytes);
-        bytes
-    };
-    let header: [u8; 4] = read(Part::One.flash_address(), 4).try_into().ok()?;
-    let len = usize::try_from(u32::from_le_bytes(header)).ok()?.checked_add(CONTAINER_EXTRA)?;
-    let first = len.min(Part::One.max_len());
-    let second = len - first;
-    if second > Part::Two.max_len() {
-        return None;
-    }
-    let mut file = read(Part::One.flash_address(), first);
-    file.extend(read(Part::Two.flash_address(), second));
-    Image::parse(&file).ok()
+    let mut cells = vec![0; SLOT_LEN];
+    flash.read(FIRST_SLOT, &mut cells);
+    Slot::at(FIRST_SLOT, &cells).image().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::known_blocks;
+
     use super::*;
-    use crate::mcu::MemoryFlash;
+    use crate::chip::boot::flash_with;
 
     #[test]
     fn every_row_of_the_table_is_a_register_once() {
@@ -110,29 +101,14 @@ mod tests {
         assert_eq!((value(0xE795), value(0x9000)), (0x3B, 0));
     }
 
-    fn flash_with(file: &[u8]) -> MemoryFlash {
-        let mut flash = MemoryFlash::erased();
-        for part in Part::ALL {
-            let start = part.flash_address().0 as usize;
-            let bytes = part.of(file);
-            flash.cells[start..start + bytes.len()].copy_from_slice(bytes);
-        }
-        flash
-    }
-
     #[test]
-    fn an_image_in_one_part_or_in_two_is_loaded_as_it_was_written() {
+    fn the_image_of_the_first_slot_is_loaded_and_that_of_the_second_is_not() {
         for len in [1_000, 0x1_7ED6] {
             let image = Image::from_body((0..len).map(|at: u32| (at * 7) as u8).collect()).unwrap();
-            assert_eq!(image_in(&flash_with(&image.to_file())), Some(image));
+            let mut flash = flash_with(&known_blocks(), &image);
+            assert_eq!(image_in(&flash), Some(image));
+            flash.cells.rotate_right(SLOT_LEN);
+            assert_eq!(image_in(&flash), None);
         }
-    }
-
-    #[test]
-    fn an_erased_flash_and_one_wrong_bit_load_nothing() {
-        assert_eq!(image_in(&MemoryFlash::erased()), None);
-        let mut file = Image::from_body(vec![0x11; 70_000]).unwrap().to_file();
-        file[66_000] ^= 1;
-        assert_eq!(image_in(&flash_with(&file)), None);
     }
 }

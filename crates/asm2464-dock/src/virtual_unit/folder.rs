@@ -11,16 +11,17 @@ use std::thread;
 use std::time::Duration;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
-use asm2464::flash::DUMP_LEN;
+use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, ImageError, MAX_FILE_LEN, known_blocks};
+use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{BlockStore, StoreFailed};
+use asm2464_chip::mcu::FLASH_LEN;
 use asm2464_chip::practice;
 use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::nor::{FLASH_LEN, NorFlash};
+use super::nor::NorFlash;
 use super::replug::{REQUEST_FILE, Requests};
 use super::scenario::{Behind, Factory, Scenario, ScenarioError};
 use super::unit::VirtualUnit;
@@ -164,7 +165,7 @@ impl VirtualUnit {
     /// # Errors
     /// [`VirtualOpenError::Factory`].
     pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
-        let flash = new_flash(&scenario, seed, image)?;
+        let flash = NorFlash::holding(new_cells(&scenario, seed, image)?, None);
         let disk = match scenario.behind {
             Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
             Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
@@ -269,11 +270,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
 /// Builds the flash cells of a new unit.
 fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
     let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    Ok(new_flash(scenario, seed.as_os_str().as_encoded_bytes(), image)?.cells)
-}
-
-fn new_flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
-    factory_flash(scenario, seed, image).map_err(|error| VirtualOpenError::Factory(error.to_string()))
+    new_cells(scenario, seed.as_os_str().as_encoded_bytes(), image)
 }
 
 /// Opens a unit's flash, and retries for a short time: a child process that was just started holds its parent's files
@@ -295,30 +292,25 @@ fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Virt
     move |source| VirtualOpenError::File { what, path, source }
 }
 
-/// Makes a new unit's flash as the scenario says. `seed` determines the unit's serial number.
-fn factory_flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, Box<dyn Error>> {
-    let mut flash = NorFlash::erased();
-    if scenario.factory == Factory::Erased {
-        return Ok(flash);
-    }
-    let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
-    let mut at = 0;
-    for block in blocks(&serial)? {
-        flash.program(FlashAddress(at), block.bytes())?;
-        at += block.bytes().len() as u32;
-    }
+/// Makes a new unit's flash cells as the scenario says. `seed` determines the unit's serial number.
+fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
+    let failed = |error: &dyn Error| VirtualOpenError::Factory(error.to_string());
+    let mut cells = vec![0xFF; FLASH_LEN];
     let made = match scenario.factory {
         Factory::Stock => Some(practice::image()),
         Factory::Open => Some(practice::open_image()),
-        Factory::NoImage | Factory::Erased => None,
+        Factory::NoImage => None,
+        Factory::Erased => return Ok(cells),
     };
-    if let Some(made) = made {
-        let file = image.map_or_else(|| made.to_file(), <[u8]>::to_vec);
-        for part in Part::ALL {
-            flash.program(part.flash_address(), part.of(&file))?;
-        }
+    let file = made.map_or_else(Vec::new, |made| image.map_or_else(|| made.to_file(), <[u8]>::to_vec));
+    if file.len() > MAX_FILE_LEN {
+        return Err(failed(&ImageError::Oversized(file.len())));
     }
-    Ok(flash)
+    let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
+    let blocks = blocks(&serial).map_err(|error| failed(&error))?;
+    let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &file);
+    cells[..SLOT_LEN].copy_from_slice(slot.bytes());
+    Ok(cells)
 }
 
 /// Makes a serial number of twelve hexadecimal digits, like the maker's own.

@@ -39,7 +39,7 @@ mod tests;
 pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, STREAMS};
 pub use folder::VirtualOpenError;
-pub use nor::{FLASH_LEN, FlashFault, NorFlash};
+pub use nor::{FlashFault, NorFlash};
 pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};

@@ -1,11 +1,11 @@
-//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space. Also the two
-//! parts in which the flash holds an image.
+//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space.
 
 use std::str::FromStr;
 
 use derive_more::Display;
 use thiserror::Error;
 
+use crate::flash::Part;
 use crate::serde_text::serde_as_text;
 
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.
@@ -16,8 +16,6 @@ pub const BANK_LEN: u32 = 0x7F6B;
 pub const BANK1_BODY_START: u32 = COMMON_LEN + BANK_LEN;
 /// The container's header: the body's length as a little-endian `u32`.
 const HEADER_LEN: u32 = 4;
-/// The file offset at which the file is split into two parts. Source: tinygrad's tools; E3's handler in 240417.
-const PART_SPLIT: usize = 0xFF00;
 
 /// A byte's place in an image file, counted from the container's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Serialize)]
@@ -33,58 +31,6 @@ pub struct BodyOffset(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Deserialize, serde::Serialize)]
 #[display("flash {_0:#08x}")]
 pub struct FlashAddress(pub u32);
-
-/// Selects one of the two parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// File bytes 0x0000 to 0xFEFF, at flash address 0x000100; E2 and E3 with mode 0x50.
-    One,
-    /// File bytes from 0xFF00 on, at flash address 0x010000; E2 and E3 with mode 0xD0.
-    Two,
-}
-
-impl Part {
-    /// Both parts, in the order in which they are written.
-    pub const ALL: [Self; 2] = [Self::One, Self::Two];
-
-    /// Returns the part's number as users see it: 1 or 2.
-    pub const fn number(self) -> u8 {
-        self as u8 + 1
-    }
-
-    /// Returns the mode byte that selects this part of the first slot in E2 and E3.
-    pub const fn mode(self) -> u8 {
-        match self {
-            Self::One => 0x50,
-            Self::Two => 0xD0,
-        }
-    }
-
-    /// Returns the part's address in flash. Source: E2's and E3's handlers in image 240417.
-    pub const fn flash_address(self) -> FlashAddress {
-        match self {
-            Self::One => FlashAddress(0x00_0100),
-            Self::Two => FlashAddress(0x01_0000),
-        }
-    }
-
-    /// Returns the maximum number of bytes that E3 accepts for this part. Source: E3's handler in image 240417.
-    pub const fn max_len(self) -> usize {
-        match self {
-            Self::One => PART_SPLIT,
-            Self::Two => 0x1_0000,
-        }
-    }
-
-    /// Returns the part's share of an image file.
-    pub fn of(self, file: &[u8]) -> &[u8] {
-        let split = file.len().min(PART_SPLIT);
-        match self {
-            Self::One => &file[..split],
-            Self::Two => &file[split..],
-        }
-    }
-}
 
 /// The code that an address refers to. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]

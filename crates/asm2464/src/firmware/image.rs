@@ -4,13 +4,14 @@ use thiserror::Error;
 
 use super::address::{BodyOffset, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
+use crate::flash::Part;
 
 /// Bytes of magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;
 /// The longest body that the two parts in flash can hold: 0xFF00 + 0x10000 bytes, less header and trailer.
 pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - CONTAINER_EXTRA;
 /// The longest image file: the two parts in flash hold 0xFF00 and 0x10000 bytes.
-pub const MAX_FILE_LEN: usize = 0x1FF00;
+pub const MAX_FILE_LEN: usize = Part::One.max_len() + Part::Two.max_len();
 const HEADER_LEN: usize = 4;
 /// Bytes of header and trailer around the body.
 pub const CONTAINER_EXTRA: usize = HEADER_LEN + TRAILER_LEN;
@@ -20,6 +21,11 @@ pub const MIN_BODY_LEN: usize = VERSION_AT + 6;
 const MAGIC: u8 = 0xA5;
 /// The version's CPU address. Source: cyrozap's notes; image 240417.
 const VERSION_AT: usize = 0x0200;
+
+/// Length of an image file in bytes, from its first field; `None` if no memory is that large.
+pub fn container_len(field: [u8; 4]) -> Option<usize> {
+    usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
+}
 
 /// A firmware image whose container has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,9 +10,10 @@ mod map;
 mod routines;
 mod version;
 
+pub use crate::flash::Part;
 pub use address::{
     BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
-    ParseCodeAddressError, Part,
+    ParseCodeAddressError,
 };
 pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, USB4_IDENTITY, kept_bytes,
@@ -22,7 +23,9 @@ pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
     is_runtime_product, open_build, open_build_lacks, restarts_by_f4,
 };
-pub use image::{CONTAINER_EXTRA, Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN};
+pub use image::{
+    CONTAINER_EXTRA, Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN, container_len,
+};
 pub use map::{Area, AreaKind, ZeroRun};
 pub use routines::{Routine, known_routines};
 pub use version::{FirmwareVersion, ParseVersionError};

@@ -1,10 +1,13 @@
-//! Access to a unit's SPI flash through the registers of the chip's flash controller.
+//! A unit's SPI flash: its layout, and access to it through the registers of the chip's flash controller.
+//!
+//! A flash has two slots, each with two configuration blocks and an image: [`Slot`] builds and reads one.
 //!
 //! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs
 //! from RAM, so the flash can be erased meanwhile. [`RegisterFlash`] performs and checks one flash operation at a time,
 //! over a [`RegisterAccess`]: a unit's control requests, or a model of the chip. Source: openpilot's flasher, which
 //! does the same.
 
+mod slot;
 mod spi;
 
 use std::error::Error;
@@ -18,10 +21,9 @@ use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
 use crate::serde_text::{serde_as_text, text_schema};
 
+pub use slot::{BlockBytes, CONFIG_LEN, DUMP_LEN, FIRST_SLOT, Part, SECOND_SLOT, SLOT_LEN, Slot, image_file};
 pub use spi::{BUDGET, PROTECTION, RegisterFlash, Session};
 
-/// Bytes of the whole flash of the docks that owners have copied. Source: Macronix C2 28 15, by public copies.
-pub const DUMP_LEN: usize = 0x20_0000;
 /// Bytes that one erase (command 20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
 pub const SECTOR_LEN: usize = 0x1000;
 /// Bytes that one program writes. Source: openpilot's flasher; E3's handler in 240417.

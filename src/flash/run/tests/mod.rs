@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
-use asm2464::flash::BUDGET;
+use asm2464::flash::{BUDGET, Slot, image_file};
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_chip::practice;
@@ -23,10 +23,10 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
+use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
 use super::super::behaviour::Behaviour;
 use super::super::observe::Observation;
-use super::super::slot::UnitBlocks;
 use super::*;
 use crate::image::samples;
 use crate::tests::{unit, virtual_port};
@@ -118,17 +118,13 @@ fn attached(id: UsbId, state: BridgeState) -> UnitInfo {
 }
 
 fn flash_of(image: &Image) -> [Vec<u8>; 2] {
-    let file = image.to_file();
-    Part::ALL.map(|part| {
-        let mut bytes = part.of(&file).to_vec();
-        bytes.resize(part.max_len(), 0xFF);
-        bytes
-    })
+    let slot = Slot::of([&[0xFF; CONFIG_BLOCK_LEN]; 2], &image.to_file());
+    slot.parts().map(<[u8]>::to_vec)
 }
 
 impl Unit {
     fn image(&self) -> Option<Image> {
-        Image::parse(&super::super::backup::firmware_file(&self.flash)).ok()
+        Image::parse(&image_file(&self.flash)).ok()
     }
 
     /// Boots the unit at power-on.

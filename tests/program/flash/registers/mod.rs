@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
-use asm2464::flash::RegisterError;
+use asm2464::flash::{RegisterError, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
 use asm2464::{Coded as _, Kind};
 use asm2464_chip::practice;
@@ -23,7 +23,6 @@ use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
 use asmpatch::flash::recovery::{BackupFirst, FlashFailure, InvokedCommand, Writes, WrittenUnit};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
-use asmpatch::flash::slot::{SLOT_LEN, Slot};
 use asmpatch::patch::Patched;
 
 use asmpatch::cli::commands::WordedStep;

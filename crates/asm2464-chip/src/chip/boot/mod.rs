@@ -16,9 +16,10 @@ use std::rc::Rc;
 use asm2464::TransportKind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CodeAddress, ConfigBlock, ConfigField, FlashAddress,
-    Image, InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, Image, InterfaceClass, Part,
+    UsbId, interface_classes, kept_bytes, known_blocks,
 };
+use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SLOT_LEN, Slot};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
 use asm2464::scsi::{
@@ -284,10 +285,10 @@ impl<'a> BootedUnit<'a> {
         }
         let expected = flash_with(&blocks, self.image);
         let found = &self.driver.chip.flash().cells;
-        let (in_blocks, _) = found.as_chunks::<CONFIG_BLOCK_LEN>();
+        let in_blocks = Slot::at(FIRST_SLOT, found).blocks();
         let mut kept =
-            blocks.iter().zip(in_blocks).map(|(block, found)| (kept_bytes(found), kept_bytes(block.bytes())));
-        let rest = blocks.len() * CONFIG_BLOCK_LEN..FIRST_SLOT;
+            blocks.iter().zip(&in_blocks).map(|(block, found)| (kept_bytes(found), kept_bytes(block.bytes())));
+        let rest = CONFIG_LEN..SLOT_LEN;
         let outcome = kept
             .try_for_each(|(found, expected)| same(found, expected).map(drop))
             .and_then(|()| same(&found[rest.clone()], &expected.cells[rest]));
@@ -349,9 +350,6 @@ impl<'a> BootedUnit<'a> {
     }
 }
 
-/// Bytes of the first slot: two 64 KiB blocks of the flash, which E1 of block 0 erases.
-const FIRST_SLOT: usize = 0x2_0000;
-
 /// Runs the driver's chip within this budget from now on.
 fn limited(mut driver: Driver<MemoryFlash>, budget: &ProofBudget) -> Driver<MemoryFlash> {
     let budget = budget.clone();
@@ -407,17 +405,8 @@ pub fn described<F: SpiFlash + 'static>(unit: &mut Driver<F>) -> Result<Enumerat
 /// Builds a flash with configuration blocks and an image in its first slot.
 pub fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
     let mut flash = MemoryFlash::erased();
-    let mut put = |at: FlashAddress, bytes: &[u8]| {
-        let start = at.0 as usize;
-        flash.cells[start..start + bytes.len()].copy_from_slice(bytes);
-    };
-    for block in blocks {
-        put(FlashAddress(u32::from(block.index().number()) * block.bytes().len() as u32), block.bytes());
-    }
-    let file = image.to_file();
-    for part in Part::ALL {
-        put(part.flash_address(), part.of(&file));
-    }
+    let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &image.to_file());
+    flash.cells[..SLOT_LEN].copy_from_slice(slot.bytes());
     flash
 }
 

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
-use asm2464::flash::SECTOR_LEN;
+use asm2464::flash::{FIRST_SLOT, SECOND_SLOT, SECTOR_LEN};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
 
@@ -77,8 +77,6 @@ impl CommandExchange {
 
 const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
 const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x00);
-/// Distance from the first slot to the second, in bytes.
-const SECOND_SLOT: u32 = 0x02_0000;
 
 /// The SCSI target.
 #[derive(Debug)]
@@ -195,18 +193,18 @@ fn inquiry(identity: &Identity, lun: u8) -> Vec<u8> {
 fn config_block(cdb: &[u8; 16]) -> Option<FlashAddress> {
     let slot = slot(cdb[1])?;
     let index = BlockIndex::ALL.into_iter().find(|index| index.number() == cdb[2])?;
-    Some(FlashAddress(slot + u32::from(index.number()) * CONFIG_BLOCK_LEN as u32))
+    Some(FlashAddress(slot.0 + index.flash_address().0))
 }
 
 fn part(cdb: &[u8; 16]) -> Option<(Part, FlashAddress)> {
     let slot = slot(cdb[1] & 0x7F)?;
     let part = if cdb[1] & 0x80 == 0 { Part::One } else { Part::Two };
-    Some((part, FlashAddress(slot + part.flash_address().0)))
+    Some((part, FlashAddress(slot.0 + part.flash_address().0)))
 }
 
-fn slot(mode: u8) -> Option<u32> {
+fn slot(mode: u8) -> Option<FlashAddress> {
     match mode {
-        0x50 => Some(0),
+        0x50 => Some(FIRST_SLOT),
         0x51 => Some(SECOND_SLOT),
         _ => None,
     }

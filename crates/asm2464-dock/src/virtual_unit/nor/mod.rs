@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::{DUMP_LEN, JedecId, SECTOR_LEN};
 use asm2464_chip::chip::FlashDefects;
-use asm2464_chip::mcu::{FlashGone, SpiFlash};
+use asm2464_chip::mcu::{FLASH_LEN, FlashGone, SpiFlash};
 
 use super::scenario::Timing;
 
 /// Bytes that one program can reach. A program never crosses a page's end.
 const NOR_PAGE_LEN: usize = 0x100;
-/// Bytes of a virtual unit's flash: both slots that 240417 uses, and as much again.
-pub const FLASH_LEN: usize = 0x8_0000;
 
 /// Defects of the flash and of its buffer in the chip; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]

@@ -3,13 +3,13 @@
 use std::fs;
 use std::sync::atomic::AtomicBool;
 
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Part, UsbId};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, MAX_FILE_LEN, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::practice;
 
 use super::bulk_only;
-use crate::virtual_unit::{ReplugError, ScenarioError, VirtualOpenError, VirtualUnit, replug};
+use crate::virtual_unit::{ReplugError, Scenario, ScenarioError, VirtualOpenError, VirtualUnit, replug};
 
 #[test]
 fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
@@ -165,4 +165,11 @@ fn a_scenario_that_does_not_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.path().join("bridge.toml")).unwrap();
     assert!(matches!(VirtualUnit::open(dir.path(), None), Err(VirtualOpenError::File { what: "read", .. })));
+}
+
+#[test]
+fn an_image_that_the_slot_cannot_hold_makes_no_unit() {
+    let made = |len| VirtualUnit::in_memory(Scenario::default(), &[], Some(&vec![0; len])).map(drop);
+    assert!(made(MAX_FILE_LEN).is_ok());
+    assert!(matches!(made(MAX_FILE_LEN + 1), Err(VirtualOpenError::Factory(why)) if why.contains("hold at most")));
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image, Part};
+use asm2464::firmware::{BlockIndex, ConfigBlock, Image};
+use asm2464::flash::{FIRST_SLOT, SLOT_LEN, Slot};
 use asm2464_chip::chip::Speed;
 
 use super::{StreamLimit, VirtualUnit};
@@ -122,7 +123,7 @@ impl VirtualUnit {
     /// The image that starts; `None` for the boot loader. Call it only while no chip holds the flash.
     pub(super) fn image_to_boot(&mut self) -> Option<Image> {
         match self.scenario.state {
-            PowerOnState::Auto | PowerOnState::Absent => bootable_image(self.boot_loader.flash_mut()),
+            PowerOnState::Auto | PowerOnState::Absent => first_slot(self.boot_loader.flash_mut()).image().ok(),
             PowerOnState::BootLoader => None,
         }
     }
@@ -229,26 +230,15 @@ impl VirtualUnit {
     }
 }
 
-/// The image in the first slot, if its container is valid. Reads the cells directly, because the scenario's read faults
-/// strike only reads by firmware.
-fn bootable_image(flash: &NorFlash) -> Option<Image> {
-    let header = flash.get(Part::One.flash_address(), 4)?;
-    let body_len = u32::from_le_bytes(header.try_into().ok()?);
-    let file_len = usize::try_from(body_len).ok()?.checked_add(10)?;
-    let first = file_len.min(Part::One.max_len());
-    let mut file = flash.get(Part::One.flash_address(), first)?.to_vec();
-    let second = file_len - first;
-    if second > Part::Two.max_len() {
-        return None;
-    }
-    file.extend_from_slice(flash.get(Part::Two.flash_address(), second)?);
-    Image::parse(&file).ok()
+/// The first slot. Reads the cells directly, because the scenario's read faults strike only reads by firmware.
+fn first_slot(flash: &NorFlash) -> Slot {
+    Slot::at(FIRST_SLOT, flash.get(FIRST_SLOT, SLOT_LEN).unwrap_or_default())
 }
 
 /// The boot loader's identity: that of configuration block 0 if the block is valid, else the ROM's own. Source:
 /// openpilot's flasher, which finds the boot loader under the block's identity.
 fn boot_loader_identity(flash: &NorFlash) -> Identity {
-    let block = flash.get(FlashAddress(0), CONFIG_BLOCK_LEN);
-    let block = block.and_then(|bytes| ConfigBlock::parse(BlockIndex::Zero, bytes).ok());
-    block.as_ref().map_or_else(Identity::boot_loader, Identity::configured)
+    let [zero, _] = first_slot(flash).blocks();
+    ConfigBlock::parse(BlockIndex::Zero, &zero)
+        .map_or_else(|_| Identity::boot_loader(), |block| Identity::configured(&block))
 }

@@ -12,11 +12,11 @@ use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use serde::Serialize;
 
-use super::backup_place::BackupPlace;
+use super::arguments::BackupPlace;
+use super::arguments::PortArgs;
 use super::context::Context;
-use super::device::PortArgs;
 use super::flash::Screen;
-use super::{other_file, print, table};
+use super::{print, table, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -126,7 +126,7 @@ fn list(args: &Args) -> Result<Exit, AnyFailure> {
         let lines = [
             ("unit", format!("{usb_id} {product}, serial {serial}")),
             ("firmware", version),
-            ("date", written.map_or_else(|| "not known".to_owned(), other_file::day)),
+            ("date", written.map_or_else(|| "not known".to_owned(), user_files::day)),
         ];
         table::print_labelled(2, lines.iter().map(|(label, text)| (*label, text.shown())));
     }

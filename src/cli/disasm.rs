@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::input::ImageFile;
-use super::names::{LoadedSymbols, SymbolsReport, code_address};
-use super::{output, print};
+use super::user_files::ImageFile;
+use super::user_files::{LoadedSymbols, SymbolsReport, code_address};
+use super::{print, user_files};
 
 /// Disassemble an image's code.
 ///
@@ -89,7 +89,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 fn write_elf(args: &Args, image: &Image, elf: &Path) -> Result<(), AnyFailure> {
-    output::write(&[(elf, &elf_of_image(image))], Some(&args.file), args.force)?;
+    user_files::write(&[(elf, &elf_of_image(image))], Some(&args.file), args.force)?;
     let symbols = known_routines(image.version()).filter(|routine| image.code(routine.at).is_some()).count();
     outln!("wrote {}: {}, {symbols} symbols", elf.shown(), image.version().words());
     Ok(())

@@ -13,12 +13,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
+use super::arguments;
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::help;
-use super::known;
-use super::output;
+use super::user_files;
 use super::{print, terminal};
 use crate::cli::interrupt;
 
@@ -106,12 +106,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let manifest = known.by_id(&args.image)?;
-    let cache = known::cache(args.cache_dir.as_deref())?;
+    let cache = arguments::cache(args.cache_dir.as_deref())?;
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
     let source = args.from.as_deref().map(Source::from);
     let acquired = acquire(manifest, &known, source.as_ref(), &cache, &limits, args.offline, context)?;
     if let Some(path) = &args.output {
-        output::write(&[(path, &acquired.bytes)], None, args.force)?;
+        user_files::write(&[(path, &acquired.bytes)], None, args.force)?;
     }
     let path = args.output.as_deref().unwrap_or(&acquired.path);
     if args.json {
@@ -133,7 +133,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// # Errors
 /// As for [`run`].
 pub fn known_image(manifest: &Manifest, known: &Manifests, context: &Context) -> Result<Acquired, AnyFailure> {
-    acquire(manifest, known, None, &known::cache(None)?, &Limits::default(), false, context)
+    acquire(manifest, known, None, &arguments::cache(None)?, &Limits::default(), false, context)
 }
 
 fn acquire(

@@ -1,16 +1,21 @@
-//! The arrangement of the help: commands by what they are for, options by what they are about. And the `asmpatch help`
-//! command, which also prints the pages of docs/ and what to do about an error.
+//! What the program says of itself. The arrangement of the help: commands by what they are for, options by what they are
+//! about. And the commands `help`, which also prints the pages of docs/ and what to do about an error, `man` and
+//! `completions`.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
+use asm2464::Kind;
+use asm2464_dock::files::{atomic, file};
 use clap::{Arg, Command};
+use clap_complete::{Generator as _, Shell};
 
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::{fold, print, terminal};
-use crate::embedded;
 use crate::failure::{AnyFailure, Failure};
-use crate::suggest;
-use asm2464::Kind;
+use crate::{embedded, suggest};
 
 /// Print a command's help, a page of the documents, or advice on an error.
 ///
@@ -148,6 +153,105 @@ fn with_heading(arg: Arg) -> Arg {
     arg.help_heading(heading)
 }
 
+/// Write the man pages, one per subcommand, into a folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch man ~/.local/share/man/man1")]
+pub struct ManArgs {
+    /// The folder, created if missing.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if the folder can't be created or written.
+pub fn write_man(args: &ManArgs, _context: &Context) -> Result<Exit, AnyFailure> {
+    let failed = |cause: io::Error| {
+        let label = Kind::System.code("asmpatch::man::write");
+        Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
+    };
+    file::make_folder(&args.dir).map_err(failed)?;
+    let mut command = with_whole_help(super::command());
+    command.build();
+    let mut pages = Vec::new();
+    render_pages(command, &args.dir, &mut pages).map_err(failed)?;
+    let files: Vec<(&Path, &[u8])> = pages.iter().map(|(path, page)| (path.as_path(), page.as_slice())).collect();
+    atomic::write_all(&files)?;
+    Ok(Exit::Done)
+}
+
+/// Shows the options that every command has with their help, which `-h` leaves out, and clap_mangen with it.
+fn with_whole_help(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(with_whole_help)
+}
+
+/// Renders the pages of a command and its subcommands. clap_mangen does not write the files: it would follow links.
+fn render_pages(command: clap::Command, dir: &Path, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
+        render_pages(below, dir, pages)?;
+    }
+    let man = clap_mangen::Man::new(command).source(concat!("asmpatch ", env!("CARGO_PKG_VERSION")));
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    pages.push((dir.join(man.get_filename()), page));
+    Ok(())
+}
+
+/// Print a completion script for a shell, or write it into a folder.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch completions bash ~/.local/share/bash-completion/completions\n  asmpatch completions zsh > /usr/share/zsh/site-functions/_asmpatch"
+)]
+pub struct CompletionsArgs {
+    /// The shell.
+    shell: Shell,
+
+    /// Write the script into this folder, created if missing, under the name that the shell looks for.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if the folder can't be created or written.
+pub fn complete(args: &CompletionsArgs, _context: &Context) -> Result<Exit, AnyFailure> {
+    let script = script(args.shell, super::command());
+    match &args.dir {
+        Some(dir) => {
+            file::make_folder(dir).map_err(|cause| {
+                let label = Kind::System.code("asmpatch::completions::folder");
+                Failure::new(label, format!("cannot make the folder {}", dir.display())).because(cause)
+            })?;
+            atomic::write(&dir.join(args.shell.file_name("asmpatch")), script.as_bytes())?;
+        }
+        None => print::whole(&script),
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the completion script as clap makes it: commands, options, their fixed values, and files.
+fn script(shell: Shell, command: Command) -> String {
+    let mut command = if shell == Shell::Zsh { with_escaped_names(command) } else { command };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "asmpatch", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Escapes the colons in the names of values, such as `VID:PID`: to zsh an unescaped one ends the name, and what follows
+/// is a function to call.
+fn with_escaped_names(command: Command) -> Command {
+    let escaped = |arg: Arg| match arg.get_value_names() {
+        Some([name, ..]) if name.contains(':') => {
+            let name = name.replace(':', "\\:");
+            arg.value_name(name)
+        }
+        _ => arg,
+    };
+    command.mut_args(escaped).mut_subcommands(with_escaped_names)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,5 +310,31 @@ mod tests {
         for path in [&["restore"][..], &["config", "set"]] {
             assert!(!help(path).contains("--all"), "{path:?}");
         }
+    }
+
+    #[test]
+    fn each_page_is_of_asmpatch_and_says_what_each_option_does() {
+        let mut command = with_whole_help(crate::cli::command());
+        command.build();
+        let mut pages = Vec::new();
+        render_pages(command, Path::new(""), &mut pages).unwrap();
+        assert!(pages.len() > 30, "{}", pages.len());
+        for (path, page) in pages {
+            let page = String::from_utf8(page).unwrap();
+            let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
+            let version = concat!("\"asmpatch ", env!("CARGO_PKG_VERSION"), "\"");
+            assert!(title.contains(version), "{}: {title}", path.display());
+            for said in ["Print no progress", "When to colour the output", "Log to FILE instead"] {
+                assert!(page.contains(said), "{}: {said}", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn no_colon_ends_the_name_of_a_value_in_zsh() {
+        let script = script(Shell::Zsh, crate::cli::command());
+        assert!(script.contains(r"]:PORT|SERIAL|virtual[\:DIR]:_default'"), "--device");
+        assert!(script.contains(r"]:VID\:PID:"), "--usb-id");
+        assert!(script.contains(r"]:virtual\:DIR:"), "virtual serve --device");
     }
 }

@@ -13,10 +13,10 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
 use serde::Serialize;
 
+use super::arguments::PatchDirs;
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{self, ImageFile};
-use super::known::PatchDirs;
+use super::user_files::{self, ImageFile};
 use super::{print, table};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
@@ -127,7 +127,7 @@ impl print::Document for InfoJson<'_> {
 /// # Errors
 /// Fails if the file can't be read, if its container is invalid, or if it is of a kind that is not described.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let (bytes, kind) = input::look(&args.file)?;
+    let (bytes, kind) = user_files::look(&args.file)?;
     let (size, sha256, md5) = (bytes.len(), Sha256Digest::of(&bytes), Md5Digest::of(&bytes));
     let mut flash = None;
     let (image, container) = match kind {
@@ -150,7 +150,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             (Some(image), format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };
-    let receipt = input::receipt_of(&args.file, None).ok().flatten();
+    let receipt = user_files::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
     let known = image.as_ref().map(|image| Known::of(image, &library));
     let map = image.as_ref().map_or_else(Vec::new, |image| image.map(MIN_FREE));

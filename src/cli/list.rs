@@ -21,12 +21,12 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
+use super::arguments::{KnownUnits, PatchDirs};
+use super::arguments::{PcapArgs, UNIT};
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
-use super::device::{PcapArgs, UNIT};
-use super::doctor::recovery::Recovery;
+use super::doctor::Recovery;
 use super::flash::SSD_LOST;
-use super::known::{KnownUnits, PatchDirs};
 use super::{print, table};
 use crate::cli::errors::{Exit, help};
 use crate::cli::interrupt;
@@ -358,9 +358,9 @@ mod tests {
                 state == BridgeState::Vendor,
                 "the row's build has no F4"
             );
-            assert!(!crate::cli::advice::is_for_docks(&note(Location::Virtual("u".into()))));
+            assert!(!crate::cli::command_line::is_for_docks(&note(Location::Virtual("u".into()))));
             let dock = note(Location::Port("3-1".parse().unwrap()));
-            assert!(crate::cli::advice::is_for_docks(&dock), "{dock}");
+            assert!(crate::cli::command_line::is_for_docks(&dock), "{dock}");
         }
     }
 

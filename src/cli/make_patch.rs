@@ -10,11 +10,11 @@ use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464_dock::files::toml_file;
 
+use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{self, ImageFile};
-use super::known::{self, PatchDirs};
-use super::names::code_address;
+use super::user_files::code_address;
+use super::user_files::{self, ImageFile};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;
@@ -64,7 +64,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         None => {
             let manifests = crate::embedded::manifests(&[])?;
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
-            let bytes = known::cache(None)?.load(manifest)?.ok_or_else(|| {
+            let bytes = arguments::cache(None)?.load(manifest)?.ok_or_else(|| {
                 let label = Kind::Usage.code("asmpatch::elf::no_image");
                 Failure::new(
                     label,
@@ -74,7 +74,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             (Image::parse(&bytes)?, manifest.sha256)
         }
     };
-    let bytes = input::read(elf, MAX_ELF_LEN)?;
+    let bytes = user_files::read(elf, MAX_ELF_LEN)?;
     let hunks = hunks_from_elf(&bytes, *site, &image).map_err(in_file(elf))?;
     out!("{}", patch_file(elf, *site, &library.image_name(&sha256), &sha256, &hunks));
     Ok(Exit::Done)

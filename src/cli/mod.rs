@@ -6,17 +6,13 @@
 #[macro_use]
 mod print;
 
-mod advice;
+mod arguments;
 mod backup;
-mod backup_place;
 mod bench;
 mod command_line;
-mod completions;
 mod config;
 mod context;
-mod deadlines;
 mod demo;
-mod device;
 mod disasm;
 mod doctor;
 mod download;
@@ -25,27 +21,20 @@ mod flash;
 mod fold;
 mod help;
 mod info;
-mod input;
 pub mod interrupt;
-mod known;
 mod list;
 mod log;
 mod make_patch;
-mod man;
-mod names;
-mod other_file;
-mod output;
 mod patch;
 mod pcie;
-mod plan;
 mod reset;
 mod restore;
 mod run;
-mod shown_error;
 mod table;
 mod terminal;
 mod udev;
 mod unpatch;
+mod user_files;
 mod verify;
 mod virtual_set;
 #[cfg(unix)]
@@ -125,8 +114,8 @@ enum CliCommand {
     Virtual(virtual_unit::Args),
     Demo(demo::Args),
     Udev(udev::Args),
-    Man(man::Args),
-    Completions(completions::Args),
+    Man(help::ManArgs),
+    Completions(help::CompletionsArgs),
     Help(help::Args),
 }
 
@@ -171,8 +160,8 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Virtual(args) => virtual_unit::run(&args, context),
         CliCommand::Demo(args) => demo::run(&args, context),
         CliCommand::Udev(args) => udev::run(&args, context),
-        CliCommand::Man(args) => man::run(&args, context),
-        CliCommand::Completions(args) => completions::run(&args, context),
+        CliCommand::Man(args) => help::write_man(&args, context),
+        CliCommand::Completions(args) => help::complete(&args, context),
         CliCommand::Help(args) => help::run(&args, context),
     }
 }

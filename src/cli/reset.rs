@@ -17,11 +17,11 @@ use asm2464_host::bridge::{Location, Port};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
-use super::advice;
+use super::arguments::PortArgs;
+use super::command_line;
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
-use super::deadlines::Deadlines;
-use super::device::PortArgs;
+use super::context::Deadlines;
 use super::errors::Exit;
 use super::print;
 use crate::cli::interrupt::{self};
@@ -149,7 +149,7 @@ fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
         let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
         let advice = after.faults.iter().filter_map(|fault| report.advice(fault));
-        for advice in advice.filter_map(|advice| advice::words(&advice, location, line)) {
+        for advice in advice.filter_map(|advice| command_line::advice_in_words(&advice, location, line)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");
             });

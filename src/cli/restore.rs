@@ -20,10 +20,10 @@ use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 
+use super::arguments::PatchDirs;
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingRun};
-use super::known::PatchDirs;
 use crate::cli::errors::{self, Exit};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.

@@ -2,9 +2,9 @@
 
 use crate::failure::AnyFailure;
 
+use super::arguments::DeviceIds;
 use super::context::Context;
 use super::errors::Exit;
-use super::known::DeviceIds;
 use super::print;
 
 /// Print the udev rules that let a Linux user open a dock.

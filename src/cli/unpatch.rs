@@ -9,12 +9,11 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use serde::Serialize;
 
+use super::arguments::PatchDirs;
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{self, ImageFile};
-use super::known::PatchDirs;
-use super::output;
 use super::print;
+use super::user_files::{self, ImageFile};
 
 /// Remove the patches from an image.
 ///
@@ -67,12 +66,12 @@ impl print::Document for UnpatchJson<'_> {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
-    let receipt = input::receipt_of(&args.file, None).ok().flatten();
+    let receipt = user_files::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
     let undone = patch::unpatch(&library, &input.image, input.sha256)
         .map_err(|failure| receipt.and_then(|receipt| without_patches(&library, &receipt)).unwrap_or(failure));
     let undone = undone.map_err(in_file(&args.file))?;
-    output::write(&[(&args.output, &undone.original.to_file())], Some(&args.file), args.force)?;
+    user_files::write(&[(&args.output, &undone.original.to_file())], Some(&args.file), args.force)?;
 
     let image = library.image_words(&undone.base, undone.original.version());
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();

@@ -12,13 +12,11 @@ use asm2464::firmware::Part;
 use asm2464_chip::code::{CodeFormat, image_of_code};
 use serde::Serialize;
 
+use super::arguments::PatchDirs;
 use super::context::Context;
 use super::errors::Exit;
-use super::input;
-use super::known::PatchDirs;
-use super::other_file;
-use super::output;
 use super::print;
+use super::user_files;
 
 /// Put code into the container that the chip starts: length, magic, checksum and CRC-32.
 ///
@@ -71,16 +69,16 @@ impl print::Document for WrapJson {
 /// # Errors
 /// Fails if the file holds no code for this chip, or if IMAGE exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let (bytes, kind) = input::look(&args.file)?;
+    let (bytes, kind) = user_files::look(&args.file)?;
     let image = match kind {
         FileKind::Body(image) => image,
         FileKind::Code(_) | FileKind::Image(_) | FileKind::Text(_) | FileKind::Empty | FileKind::Unknown => {
             image_of_code(&bytes).map_err(in_file(&args.file))?
         }
-        kind => return Err(other_file::no_code(&kind, &args.file).into()),
+        kind => return Err(user_files::no_code(&kind, &args.file).into()),
     };
     let file = image.to_file();
-    output::write(&[(&args.output, &file)], Some(&args.file), args.force)?;
+    user_files::write(&[(&args.output, &file)], Some(&args.file), args.force)?;
     let format = CodeFormat::of(&bytes);
     let sha256 = Sha256Digest::of(&file);
     let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();

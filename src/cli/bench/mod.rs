@@ -22,7 +22,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::context::Context;
-use super::{input, output, print, terminal};
+use super::{print, terminal, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -123,7 +123,7 @@ pub struct Args {
     max_slower: f64,
 
     #[command(flatten)]
-    device: super::device::DeviceArgs,
+    device: super::arguments::DeviceArgs,
 }
 
 /// Parses a throughput that a path must reach, in MB/s.
@@ -264,7 +264,7 @@ fn spinner(context: &Context) -> ProgressBar {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
-    args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
+    args.svg.as_deref().map_or(Ok(()), user_files::refuse_irregular)?;
     let recording = args.device.port.pcap.start()?;
     let unit = match args.restart {
         true => restarted(args, recording.capture(), interrupt::install())?,
@@ -341,7 +341,7 @@ fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<Vec<ComparedRow>, AnyFailure> {
-    let text = input::read_text(path)?;
+    let text = user_files::read_text(path)?;
     Ok(comparison::parse(&text)?)
 }
 

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::table::{aligned, figure, unit_lines, wrapped};
 use super::{Args, CheckFailed, Exit, leave, seed, show, svg};
-use crate::cli::deadlines::Deadlines;
+use crate::cli::context::Deadlines;
 use crate::cli::interrupt;
 use crate::cli::print;
 use crate::cli::table;

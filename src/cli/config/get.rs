@@ -12,7 +12,7 @@ use asm2464_host::bridge::UnitInfo;
 use serde::Serialize;
 
 use super::read;
-use crate::cli::device::PortArgs;
+use crate::cli::arguments::PortArgs;
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::{print, table};

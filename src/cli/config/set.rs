@@ -16,10 +16,10 @@ use asm2464::Kind;
 use asm2464::firmware::{ConfigField, Image};
 
 use super::read;
+use crate::cli::arguments::PatchDirs;
 use crate::cli::context::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::{Choice, WritingArgs, WritingRun};
-use crate::cli::known::PatchDirs;
 
 /// Change a unit's serial number, names, IDs or revisions.
 ///

@@ -1,32 +1,37 @@
 //! The `asmpatch doctor` command: checks whether a GPU runtime could start on a unit.
 
-pub(super) mod recovery;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::arguments::BackupPlace;
+use super::flash::commands::lines;
 use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
+use crate::flash::backup_folder;
+use crate::flash::fitting::fitting;
+use crate::flash::offers::offers;
+use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
 use crate::unit::facts::FlashPart;
 use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
 use asm2464_dock::files::{atomic, file};
 use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
-use self::recovery::Recovery;
+use super::arguments::PatchDirs;
+use super::arguments::PortArgs;
 use super::context::Context;
-use super::device::PortArgs;
 use super::flash::commands::WordedStep;
-use super::known::PatchDirs;
 use super::list::tunnelled_note;
-use super::{advice, input, output, print};
+use super::{command_line, print, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -123,12 +128,12 @@ fn is_report(path: &Path) -> bool {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
-        output::refuse_existing(path, args.force || is_report(path))?;
+        user_files::refuse_existing(path, args.force || is_report(path))?;
     }
     let images = Images::from(PatchDirs::default().load()?);
     let is_local = args.from.is_none();
     let facts = match &args.from {
-        Some(path) => Report::parse(&path.display().to_string(), &input::read(path, MAX_REPORT)?)?.facts,
+        Some(path) => Report::parse(&path.display().to_string(), &user_files::read(path, MAX_REPORT)?)?.facts,
         None => {
             let (_recording, mut port) = args.port.open()?;
             let info = port.attached()?;
@@ -139,7 +144,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let gpus = crate::embedded::gpus()?;
     let runtime = crate::embedded::runtime()?;
     let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
-    let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &facts.unit.location, &context.command_line));
+    let mut diagnosis =
+        diagnosis.worded(|advice| command_line::advice_in_words(advice, &facts.unit.location, &context.command_line));
     let recovery = is_local.then(|| Recovery::of(&facts.unit, &images, &args.port.ids.suffix())).flatten();
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
@@ -201,4 +207,79 @@ fn shown(unit: &UnitInfo, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<
         None => format!("asmpatch doesn't know whether a GPU runtime can start: see {because}"),
     });
     page
+}
+
+/// The backups of a unit in its boot loader, as commands.
+pub(super) struct Recovery {
+    /// The commands, in the order in which to try them.
+    steps: Vec<WordedStep>,
+    /// What to do without a backup, as text.
+    otherwise: String,
+}
+
+impl Recovery {
+    /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
+    /// `suffix` is what each command needs to find the unit.
+    pub(super) fn of(unit: &UnitInfo, images: &Images, suffix: &str) -> Option<Self> {
+        if unit.state != BridgeState::BootLoader {
+            return None;
+        }
+        let device = unit.location.to_string();
+        let flash = format!("`asmpatch flash IMAGE --device {} --no-backup{suffix}`", shell::word(&device));
+        Some(match BackupPlace::default().folder() {
+            Ok(folder) => Self::from_folder(unit, &folder, images, &flash, suffix),
+            Err(error) => {
+                Self { steps: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }
+            }
+        })
+    }
+
+    fn from_folder(unit: &UnitInfo, folder: &Path, images: &Images, flash: &str, suffix: &str) -> Self {
+        let invoked = InvokedCommand {
+            writes: Writes::AnyImage,
+            what: vec!["IMAGE".into()],
+            config_from: None,
+            backup: Vec::new(),
+            suffix: suffix.to_owned(),
+        };
+        let filed = match backup_folder::filed(folder) {
+            Ok(filed) => filed,
+            Err(error) => {
+                let why = format!("asmpatch couldn't look for its backups: {}", error.to_string().shown());
+                return Self { steps: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
+            }
+        };
+        let location = &unit.location;
+        let offers = offers(&fitting(unit, &[None, None], None, &filed), invoked.writes, &[], location, images);
+        let steps = WordedStep::each(&offers, &invoked, location);
+        let place = folder.shown();
+        let otherwise = if steps.is_empty() {
+            format!(
+                "no backup in {place} fits this unit. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder \
+                 and run this again. Without one: {flash}, with the image of your choice"
+            )
+        } else {
+            format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")
+        };
+        Self { steps, otherwise }
+    }
+
+    /// The commands as notes on the unit, and what to do if it is not certain that one of them is right.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.steps.iter().map(WordedStep::note).collect();
+        if self.steps.iter().all(|step| step.question.is_some()) {
+            notes.push(self.otherwise.clone());
+        }
+        notes
+    }
+
+    /// Puts the commands into the diagnosis, in place of its advice on the firmware.
+    fn advise(&self, diagnosis: &mut Diagnosis<String>) {
+        let is_certain = self.steps.iter().any(|step| step.question.is_none());
+        let mut advice = lines(&self.steps);
+        advice.extend((!is_certain).then(|| self.otherwise.clone()));
+        if let Some(line) = diagnosis.lines.iter_mut().find(|line| line.topic == "firmware") {
+            line.advice = Some(advice.join("\n"));
+        }
+    }
 }

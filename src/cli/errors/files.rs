@@ -1,6 +1,6 @@
 //! The table's entries for files, images, patches, downloads and asmpatch itself.
 
-use super::{ErrorEntry, Part};
+use super::{ErrorEntry, HelpPart};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![

@@ -16,8 +16,8 @@ macro_rules! entries {
         &[$(ErrorEntry {
             codes: &[$($code),+],
             help: &[
-                $(Part::Hands(Hands::$first),)?
-                $(Part::Text($text), $(Part::Hands(Hands::$hands),)? $(Part::Again($options),)?)*
+                $(HelpPart::Hands(Hands::$first),)?
+                $(HelpPart::Text($text), $(HelpPart::Hands(Hands::$hands),)? $(HelpPart::Again($options),)?)*
             ],
         }),*]
     };
@@ -54,11 +54,11 @@ pub enum Exit {
 /// One entry of the table.
 struct ErrorEntry {
     codes: &'static [&'static str],
-    help: &'static [Part],
+    help: &'static [HelpPart],
 }
 
 /// A part of a help text.
-enum Part {
+enum HelpPart {
     /// The same for every unit.
     Text(&'static str),
     /// What you do with your hands.
@@ -70,10 +70,10 @@ enum Part {
 impl ErrorEntry {
     /// Returns the help text for the units that the command line names.
     fn help(&self, line: &CommandLine) -> String {
-        let word = |part: &Part| match part {
-            Part::Text(text) => (*text).to_owned(),
-            Part::Hands(hands) => line.by_hand(*hands).to_owned(),
-            Part::Again(options) => line.with(options),
+        let word = |part: &HelpPart| match part {
+            HelpPart::Text(text) => (*text).to_owned(),
+            HelpPart::Hands(hands) => line.by_hand(*hands).to_owned(),
+            HelpPart::Again(options) => line.with(options),
         };
         self.help.iter().map(word).collect()
     }
@@ -90,7 +90,7 @@ fn entry(code: &str) -> Option<&'static ErrorEntry> {
 /// The entry of an error that has none. The tests of this module fail on such an error.
 const BUG: ErrorEntry = ErrorEntry {
     codes: &[],
-    help: &[Part::Text(
+    help: &[HelpPart::Text(
         "asmpatch knows no advice for this error, which is a bug in asmpatch: please report it with the command and \
          everything it printed",
     )],

@@ -1,6 +1,6 @@
 //! The table's entries for units, the connection to them, and what is behind them.
 
-use super::{ErrorEntry, Hands, Part};
+use super::{ErrorEntry, Hands, HelpPart};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![

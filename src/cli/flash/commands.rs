@@ -13,7 +13,7 @@ use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
 use serde::Serialize;
 
-use crate::cli::backup_place;
+use crate::cli::arguments;
 use crate::cli::command_line::by_hand_on;
 
 /// A step in words.
@@ -122,7 +122,7 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
             permissions = needed;
             last = match backup {
                 BackupFirst::AsGiven => invoked.backup.iter().map(shell::word).collect(),
-                BackupFirst::Into(folder) => vec![shell::word(backup_place::option(folder))],
+                BackupFirst::Into(folder) => vec![shell::word(arguments::backup_option(folder))],
                 BackupFirst::No => vec!["--no-backup".to_owned()],
             };
         }

@@ -13,10 +13,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::backup_place::BackupPlace;
+use super::arguments::BackupPlace;
+use super::arguments::{KnownUnits, PatchDirs};
+use super::arguments::{PcapArgs, UNIT};
 use super::context::Context;
-use super::device::{PcapArgs, UNIT};
-use super::known::{KnownUnits, PatchDirs};
 use crate::cli::errors::Exit;
 
 use crate::failure::AnyFailure;

@@ -25,11 +25,11 @@ use asm2464_host::bridge::Port;
 use super::held;
 use super::screen::Screen;
 use super::{WritingArgs, ask, commands, show, summary};
-use crate::cli::backup_place;
+use crate::cli::arguments;
+use crate::cli::arguments::{Recording, opened};
 use crate::cli::bench::self_test;
 use crate::cli::context::Context;
-use crate::cli::deadlines::Deadlines;
-use crate::cli::device::{Recording, opened};
+use crate::cli::context::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::log;
@@ -101,7 +101,7 @@ impl<'a> WritingRun<'a> {
             earlier_backups: args.backup_place.folder().ok(),
             options: FlashOptions {
                 backup_into,
-                backup_elsewhere: backup_place::elsewhere(),
+                backup_elsewhere: arguments::backups_elsewhere(),
                 return_deadline: come_back,
                 // A user who sees no messages won't plug in a unit again.
                 replug_deadline: if is_attended { replug } else { Duration::ZERO },

@@ -14,7 +14,7 @@ use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField,
 use super::Args;
 use crate::cli::context::Context;
 use crate::cli::download;
-use crate::cli::input::{self, ImageFile};
+use crate::cli::user_files::{self, ImageFile};
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {
@@ -38,7 +38,7 @@ impl ImageToWrite {
         let place = place(&args.file, context)?;
         let file = place.as_path();
         let read = ImageFile::read(file)?;
-        let receipt = input::receipt_of(file, args.receipt.as_deref())?;
+        let receipt = user_files::receipt_of(file, args.receipt.as_deref())?;
         let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
         let images = context.images(library);
         let library = &images.library;

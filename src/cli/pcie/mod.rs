@@ -1,7 +1,6 @@
 //! The `asmpatch pcie` command: shows and reaches what is behind a unit on PCIe.
 
 pub(super) mod show;
-mod tree;
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +19,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use thiserror::Error;
 
+use super::arguments::DeviceArgs;
 use super::context::Context;
-use super::device::DeviceArgs;
 use super::{print, terminal};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt::{self};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::iter;
 use std::path::Path;
 
 use asm2464::digest::to_hex;
@@ -14,8 +15,8 @@ use asm2464_host::pcie::{
 };
 use serde::Serialize;
 
-use super::{Reached, tree};
-use crate::cli::{advice, print};
+use super::Reached;
+use crate::cli::{command_line, print};
 
 /// Where systems keep the PCI ID database.
 const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
@@ -94,7 +95,7 @@ fn bytes(dwords: &[u32]) -> Vec<u8> {
 
 /// A note in words, with the command that helps.
 fn in_words(note: &Note) -> String {
-    advice::against_note(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
+    command_line::against_note(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
 }
 
 impl PcieShown<'_, '_> {
@@ -134,7 +135,7 @@ impl PcieShown<'_, '_> {
         changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
         notes.iter().for_each(|note| outln!("  note: {}", in_words(note)));
         outln!("");
-        out!("{}", tree::draw(self.survey, &|index| self.name(&functions[index])));
+        out!("{}", draw_tree(self.survey, &|index| self.name(&functions[index])));
         for (index, function) in functions.iter().enumerate() {
             outln!("");
             self.print_function(function);
@@ -250,8 +251,49 @@ pub(in crate::cli) fn dump(address: u64, bytes: &[u8]) -> String {
     text
 }
 
+/// Draws the functions. `name` returns the text for a function that is not a bridge with something behind it.
+fn draw_tree(survey: &Survey, name: &dyn Fn(usize) -> String) -> String {
+    let lines = drawn_after("-[0000:00]-", ' ', draw_bus(survey, None, name));
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Draws what is on the bus behind a bridge.
+fn draw_bus(survey: &Survey, bridge: Option<usize>, name: &dyn Fn(usize) -> String) -> Vec<String> {
+    let functions: Vec<usize> = survey.behind(bridge).collect();
+    match functions[..] {
+        [] => vec![String::new()],
+        [only] => drawn_after("--", ' ', draw_function(survey, only, name)),
+        [.., last] => {
+            let branch = |index| if index == last { ("\\-", ' ') } else { ("+-", '|') };
+            let draw = |index| (branch(index), draw_function(survey, index, name));
+            functions.into_iter().map(draw).flat_map(|((start, bar), lines)| drawn_after(start, bar, lines)).collect()
+        }
+    }
+}
+
+fn draw_function(survey: &Survey, index: usize, name: &dyn Fn(usize) -> String) -> Vec<String> {
+    let function = &survey.functions[index];
+    let place = format!("{:02x}.{}", function.at.device, function.at.function);
+    let Some(buses) = function.buses().filter(|buses| buses.secondary != 0) else {
+        return vec![format!("{place}  {}", name(index))];
+    };
+    let (first, last) = (buses.secondary, buses.subordinate);
+    let range = if first == last { format!("{first:02x}") } else { format!("{first:02x}-{last:02x}") };
+    drawn_after(&format!("{place}-[{range}]--"), ' ', draw_bus(survey, Some(index), name))
+}
+
+/// Draws lines after `start`. Below it is space that begins with `bar`.
+fn drawn_after(start: &str, bar: char, lines: Vec<String>) -> Vec<String> {
+    let below = format!("{bar:<width$}", width = start.len());
+    let starts = iter::once(start).chain(iter::repeat(&*below));
+    starts.zip(lines).map(|(start, line)| format!("{start}{line}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use asm2464::Bdf;
+    use asm2464_host::pcie::{Function, Link};
+
     use super::*;
 
     #[test]
@@ -264,5 +306,39 @@ mod tests {
     #[test]
     fn a_dump_has_sixteen_bytes_a_line() {
         assert_eq!(dump(0xF8, &[1; 17]), format!("f8: {}\n108: 01\n", vec!["01"; 16].join(" ")));
+    }
+
+    /// A function, with its secondary and subordinate bus if it is a bridge.
+    fn function(at: Bdf, parent: Option<usize>, buses: Option<(u32, u32)>) -> Function {
+        let mut header = [0; 16];
+        if let Some((secondary, subordinate)) = buses {
+            header[3] = 1 << 16;
+            header[6] = subordinate << 16 | secondary << 8;
+        }
+        Function::parse(at, parent, &header)
+    }
+
+    #[test]
+    fn buses_with_several_devices_are_drawn_below_each_other() {
+        let functions = vec![
+            function(Bdf::new(0, 0, 0), None, Some((1, 5))),
+            function(Bdf::new(1, 0, 0), Some(0), Some((2, 5))),
+            function(Bdf::new(2, 1, 0), Some(1), Some((3, 4))),
+            function(Bdf::new(3, 0, 0), Some(2), Some((4, 4))),
+            function(Bdf::new(4, 0, 0), Some(3), None),
+            function(Bdf::new(4, 0, 1), Some(3), None),
+            function(Bdf::new(2, 2, 0), Some(1), Some((5, 5))),
+            function(Bdf::new(2, 31, 0), Some(1), None),
+        ];
+        let link = Link { ltssm: 0x78, is_up: true };
+        let survey = Survey { link, functions, changes: Vec::new(), notes: Vec::new() };
+        let drawn = draw_tree(&survey, &|index| format!("+ function {index}"));
+        let expected = "\
+-[0000:00]---00.0-[01-05]----00.0-[02-05]--+-01.0-[03-04]----00.0-[04]--+-00.0  + function 4
+                                           |                            \\-00.1  + function 5
+                                           +-02.0-[05]--
+                                           \\-1f.0  + function 7
+";
+        assert_eq!(drawn, expected);
     }
 }

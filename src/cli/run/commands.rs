@@ -11,8 +11,8 @@ use asm2464_chip::mcu::MemoryFlash;
 
 use super::report::CommandReport;
 use super::{Args, hex};
-use crate::cli::device::TransportArg;
-use crate::cli::input;
+use crate::cli::arguments::TransportArg;
+use crate::cli::user_files;
 
 /// The longest data-out of any command, in bytes: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
@@ -45,7 +45,7 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
                     let message = format!("the command takes {expected} bytes of data-out, and there is no --data-out");
                     Failure::new(label, message)
                 })?;
-                let bytes = input::read(path, MAX_DATA_OUT)?;
+                let bytes = user_files::read(path, MAX_DATA_OUT)?;
                 if bytes.len() != expected as usize {
                     let (shown, found) = (path.display(), bytes.len());
                     let label = Kind::BadInput.code("asmpatch::run::data_out_length");
@@ -56,7 +56,7 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
             }
             // A command of the firmware's own, whose CDB doesn't say what it moves.
             None => match files.next() {
-                Some(path) => Moves::Out(input::read(path, MAX_DATA_OUT)?),
+                Some(path) => Moves::Out(user_files::read(path, MAX_DATA_OUT)?),
                 None => Moves::In(args.data_in.unwrap_or(0)),
             },
             Some(says) => Moves::In(args.data_in.unwrap_or(says.bytes())),

@@ -1,8 +1,7 @@
 //! The `asmpatch run` command: boots an image on a model of the chip, and traces it.
 
-mod author;
 mod commands;
-mod events;
+mod observers;
 mod report;
 
 use std::cell::RefCell;
@@ -20,17 +19,16 @@ use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
 use asm2464_chip::profile::Profile;
 use clap::ValueEnum;
 
-use self::author::AuthorArgs;
 use self::commands::PlannedCommand;
-use self::events::{Events, InstructionObserver};
+use self::observers::{AuthorArgs, Events, InstructionObserver};
 pub(super) use self::report::RunReport;
 use self::report::{RequestReport, show, unknown};
+use super::arguments::{PcapArgs, TransportArg};
 use super::context::Context;
-use super::device::{PcapArgs, TransportArg};
 use super::errors::Exit;
-use super::input::ImageFile;
-use super::names::code_address;
 use super::print;
+use super::user_files::ImageFile;
+use super::user_files::code_address;
 
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.
 const TRACE_KEPT: usize = 20_000;

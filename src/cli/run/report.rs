@@ -8,7 +8,7 @@ use asm2464_chip::profile::FunctionCost;
 use serde::Serialize;
 
 use super::{place, xdata};
-use crate::cli::names::SymbolsReport;
+use crate::cli::user_files::SymbolsReport;
 use crate::cli::{print, table};
 
 /// How many functions the table shows.

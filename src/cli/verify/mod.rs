@@ -19,13 +19,14 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
+use super::arguments::UNIT;
+use super::arguments::{self, KnownUnits, PatchDirs};
 use super::command_line::CommandLine;
 use super::context::Context;
-use super::device::UNIT;
-use super::input::{self, ImageFile};
-use super::known::{self, KnownUnits, PatchDirs};
-use super::shown_error::with_causes;
-use super::{output, plan, print, table};
+use super::context::with_causes;
+use super::patch::print_hunks;
+use super::user_files::{self, ImageFile};
+use super::{print, table};
 use crate::cli::errors::{self, Exit};
 
 /// The most differing bytes that the table shows; `--json` has all of them.
@@ -148,8 +149,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut library = args.patches.load()?;
     for path in &args.files {
         // A receipt that can't be read is reported below, with its image.
-        if let Ok(Some(receipt)) = input::receipt_of(path, args.receipt.as_deref()) {
-            known::add_named(&mut library, &receipt, args.receipt.as_deref().unwrap_or(path))?;
+        if let Ok(Some(receipt)) = user_files::receipt_of(path, args.receipt.as_deref()) {
+            arguments::add_named(&mut library, &receipt, args.receipt.as_deref().unwrap_or(path))?;
         }
     }
     let images = context.images(library);
@@ -162,7 +163,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
     for path in &args.files {
-        let receipt = || input::receipt_of(path, args.receipt.as_deref());
+        let receipt = || user_files::receipt_of(path, args.receipt.as_deref());
         let (bytes, receipt) = match read_image(path).and_then(|bytes| Ok((bytes, receipt()?))) {
             Ok(read) => read,
             Err(failure) => {
@@ -204,7 +205,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let verdict = if ok { "ok" } else { "FAILED" };
         outln!("{}: {verdict}: {}", path.shown(), summary(library, &verification, open.as_ref()).shown());
         if args.hunks || args.files.len() == 1 {
-            plan::print_hunks(&patches(&verification));
+            print_hunks(&patches(&verification));
         }
         // What stops it comes before what is unknown about it.
         let fails = booted.as_ref().filter(|booted| !booted.ok);
@@ -234,7 +235,7 @@ fn open(images: &Images, image: &Image) -> Option<OpenImage> {
 
 /// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
-    let bytes = input::read_image(path)?;
+    let bytes = user_files::read_image(path)?;
     if bytes.is_empty() {
         return Err(AnyFailure::from(ImageError::Empty).about(path.display()));
     }
@@ -259,7 +260,7 @@ fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
     }
     let cached = || {
         let manifests = crate::embedded::manifests(&[]).ok()?;
-        Image::parse(&known::cache(None).ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok()
+        Image::parse(&arguments::cache(None).ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok()
     };
     Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
 }
@@ -311,7 +312,7 @@ fn without_receipt(
 ) -> Option<String> {
     let named = args.receipt.as_ref()?;
     receipt.filter(|receipt| !verification.is_of(receipt))?;
-    (*named != output::receipt_path(path)).then(|| format!("asmpatch verify {}", shell::path(path)))
+    (*named != user_files::receipt_path(path)).then(|| format!("asmpatch verify {}", shell::path(path)))
 }
 
 fn print_differences(differences: &[Difference]) {

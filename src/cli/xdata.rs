@@ -1,26 +1,23 @@
 //! The `asmpatch xdata` command: reads and writes XDATA on a unit, registers included.
 
-mod effects;
-
-use crate::failure::AnyFailure;
-use crate::suggest;
-use crate::unit::Purpose;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464::{Coded as _, Kind};
-use asm2464_chip::chip::{register_name, registers};
+use asm2464_chip::chip::{register_name, registers, unaliased};
 use asm2464_host::pcie::TlpEngine;
 use serde::Serialize;
 use thiserror::Error;
 
-use self::effects::{FLASH_CONTROLLER, disruptions, reaches_flash};
+use super::arguments::DeviceArgs;
 use super::context::Context;
-use super::device::DeviceArgs;
 use super::errors::Exit;
 use super::flash::ask;
 use super::{pcie, print};
 use crate::cli::interrupt;
+use crate::failure::AnyFailure;
+use crate::suggest;
+use crate::unit::Purpose;
 
 /// Read and write XDATA on a unit: the memory of the chip's CPU, and the chip's registers.
 ///
@@ -310,6 +307,59 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
+/// The flash controller's registers. Commands that are written there erase and change the flash. Source: openpilot's
+/// flasher; b0:0xBE02, 0xBE70; cyrozap's notes for the first ones.
+pub(super) const FLASH_CONTROLLER: (u16, u16) = (0xC89F, 0xC8AF);
+
+/// A register that takes the unit off the bus, or power from what is behind it.
+pub(super) struct Disruption {
+    /// Its address.
+    pub(super) address: u16,
+    /// What a write to it can do.
+    pub(super) what: &'static str,
+}
+
+impl Disruption {
+    /// Whether the unit may leave the bus instead of answering.
+    pub(super) fn takes_off_the_bus(&self) -> bool {
+        self.what != PCIE_POWER
+    }
+}
+
+const LEAVES_THE_BUS: &str = "takes the unit off the bus while 0x92C2.6 and 0x91C0.1 are both set";
+const PCIE_POWER: &str = "switches the power of what is behind the bridge";
+
+/// Sources: c:0x458A for 0xCC31; b0:0xD916, E8 in mode 0x51, for the others; open firmware's F3 for 0xC656 and 0xC659.
+const DISRUPTIONS: [Disruption; 5] = [
+    Disruption { address: 0x91C0, what: LEAVES_THE_BUS },
+    Disruption { address: 0x92C2, what: LEAVES_THE_BUS },
+    Disruption { address: 0xC656, what: PCIE_POWER },
+    Disruption { address: 0xC659, what: PCIE_POWER },
+    Disruption {
+        address: 0xCC31,
+        what: "bit 0 restarts the CPU: the unit leaves the bus without an answer; `asmpatch reset` does the same, and \
+               waits until it is back",
+    },
+];
+
+/// Whether a range has a register of the flash controller, at any of its addresses.
+pub(super) fn reaches_flash(from: XdataAddress, len: usize) -> bool {
+    let (first, last) = FLASH_CONTROLLER;
+    registers_in(from, len).any(|address| (first..=last).contains(&address))
+}
+
+/// The registers in a range that disrupt the unit.
+pub(super) fn disruptions(from: XdataAddress, len: usize) -> Vec<&'static Disruption> {
+    let is_there = |disruption: &&Disruption| registers_in(from, len).any(|address| address == disruption.address);
+    DISRUPTIONS.iter().filter(is_there).collect()
+}
+
+/// Returns the addresses in a range, with aliases resolved: none in the other page, which lacks these registers.
+fn registers_in(from: XdataAddress, len: usize) -> impl Iterator<Item = u16> {
+    let is_main = from.page == XdataPage::Main;
+    (from.addr..=u16::MAX).take(if is_main { len } else { 0 }).map(unaliased)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,5 +375,26 @@ mod tests {
     fn bytes_are_bounded() {
         assert!(parse_bytes("").is_err() && parse_bytes("0").is_err() && parse_bytes(&"00".repeat(257)).is_err());
         assert_eq!(parse_bytes("5aFF"), Ok([0x5A, 0xFF].into()));
+    }
+
+    #[test]
+    fn a_range_that_merely_overlaps_the_flash_controller_reaches_it_at_either_of_its_addresses() {
+        for page in [0xC800_u16, 0xC900] {
+            let at = |offset| XdataAddress::main(page + offset);
+            assert!(reaches_flash(at(0x9E), 2) && reaches_flash(at(0xAF), 1) && reaches_flash(at(0x00), 256));
+            assert!(!reaches_flash(at(0x9E), 1) && !reaches_flash(at(0xB0), 80));
+        }
+        assert!(!reaches_flash(XdataAddress { page: XdataPage::Other, addr: 0xC8A9 }, 1));
+        assert!(!reaches_flash(XdataAddress::main(0xFFFF), 1));
+    }
+
+    #[test]
+    fn a_range_names_each_register_in_it_that_disrupts_the_unit() {
+        let named = |addr, len| {
+            disruptions(XdataAddress::main(addr), len).iter().map(|found| found.address).collect::<Vec<_>>()
+        };
+        assert_eq!(named(0xC650, 10), [0xC656, 0xC659]);
+        assert_eq!((named(0xC759, 1), named(0xCC30, 2)), (vec![0xC659], vec![0xCC31]));
+        assert_eq!((named(0xCC30, 1), named(0x5FF8, 16)), (vec![], vec![]));
     }
 }

@@ -1,0 +1,401 @@
+//! The options that several commands share: known images, patches and units; the unit, its transport and the capture of
+//! its traffic; where backups go.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use asm2464::digest::Sha256Digest;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::UsbId;
+use asm2464::{Kind, TransportKind};
+use asm2464_chip::practice;
+use asm2464_dock::pcap::{Capture, CaptureError};
+use asm2464_host::bridge::Port;
+use clap::ValueEnum;
+use etcetera::BaseStrategy as _;
+
+use super::user_files;
+use crate::cli::interrupt;
+use crate::devices::Devices;
+use crate::failure::{AnyFailure, Failure};
+use crate::fetch::{Cache, ImageVersion};
+use crate::patch::{Library, Patch, Receipt};
+use crate::shell;
+use crate::unit::{self, Selector, Unit};
+
+/// The option that adds patches to the embedded ones.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct PatchDirs {
+    /// Add the patches in this folder, one .toml file each. Repeatable.
+    #[arg(long = "patch-dir", value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+}
+
+impl PatchDirs {
+    /// Loads the embedded patches, those in the folders, and the vendor images of the embedded manifests.
+    ///
+    /// # Errors
+    /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
+    pub fn load(&self) -> Result<Library, AnyFailure> {
+        let mut library = crate::embedded::patches()?;
+        for manifest in crate::embedded::manifests(&[])?.iter() {
+            // Open firmware takes no patches. What it enumerates as identifies its build.
+            if let ImageVersion::Vendor(version) = manifest.version {
+                library.know(manifest.sha256, &manifest.id, version);
+            }
+        }
+        let practice = practice::image();
+        library.know(Sha256Digest(practice.sha256()), "practice", practice.version());
+        for (origin, text) in user_files::read_toml_files(&self.dirs)? {
+            // Patched images and their receipts may be in the same folder.
+            if Receipt::parse(&origin, &text).is_err() {
+                library.add(&origin, &text)?;
+            }
+        }
+        Ok(library)
+    }
+
+    /// Loads the same, and the patches that a receipt names, from the folder of the file `beside`.
+    ///
+    /// # Errors
+    /// As [`PatchDirs::load`].
+    pub fn load_with(&self, receipt: Option<&Receipt>, beside: &Path) -> Result<Library, AnyFailure> {
+        let mut library = self.load()?;
+        receipt.map_or(Ok(()), |receipt| add_named(&mut library, receipt, beside))?;
+        Ok(library)
+    }
+
+    /// Returns the options that a printed command needs to know the same patches, each after a space.
+    pub fn suffix(&self) -> String {
+        let dirs = self.dirs.iter().map(|dir| format!(" --patch-dir {}", shell::path(dir)));
+        dirs.collect()
+    }
+}
+
+/// Adds the patches that a receipt names, from the folder of the file `beside`. Missing ones are reported when the
+/// image is verified. The user did not name these files; they came with the image. So they show what was changed, but
+/// an image that contains such a patch does not verify.
+///
+/// # Errors
+/// Fails if such a file can't be read or is not a patch.
+pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Result<(), AnyFailure> {
+    for (id, name) in &receipt.files {
+        let path = beside.with_file_name(name);
+        if library.get(id).is_none() && path.symlink_metadata().is_ok() {
+            library.add_unvouched(&path.display().to_string(), &user_files::read_own_text(&path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns, for a receipt, the id and the file name of each patch that asmpatch does not contain.
+///
+/// # Errors
+/// Fails if the embedded patches can't be loaded, which succeeded before.
+pub fn own_files(patches: &[&Patch]) -> Result<Vec<(String, String)>, AnyFailure> {
+    let embedded = crate::embedded::patches()?;
+    let own = patches.iter().filter(|patch| embedded.get(&patch.id).is_none());
+    let named = own.filter_map(|patch| {
+        let name = Path::new(&patch.origin).file_name()?;
+        Some((patch.id.clone(), name.to_string_lossy().into_owned()))
+    });
+    Ok(named.collect())
+}
+
+/// The options that add USB IDs of ASM2464PD units to the embedded ones.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceIds {
+    /// Treat devices with this USB ID as ASM2464PD units in this run: for a dock whose ID `asmpatch list --known`
+    /// doesn't show. Repeatable.
+    #[arg(long = "usb-id", value_name = "VID:PID")]
+    usb_ids: Vec<UsbId>,
+
+    /// Add the docks' USB IDs in this folder's .toml files. Repeatable.
+    #[arg(long = "devices-dir", value_name = "DIR")]
+    device_dirs: Vec<PathBuf>,
+}
+
+impl DeviceIds {
+    /// Loads the embedded IDs, those in the folders, and those given on the command line.
+    ///
+    /// # Errors
+    /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
+    pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
+        Ok(Arc::new(self.load_own()?))
+    }
+
+    fn load_own(&self) -> Result<Devices, AnyFailure> {
+        let mut devices = Devices::shipped()?;
+        for (origin, text) in user_files::read_toml_files(&self.device_dirs)? {
+            devices.add(&origin, &text)?;
+        }
+        self.usb_ids.iter().for_each(|id| devices.name(*id));
+        Ok(devices)
+    }
+
+    /// Returns the options that a printed command needs to find the same units, each after a space.
+    pub fn suffix(&self) -> String {
+        let ids = self.usb_ids.iter().map(|id| format!(" --usb-id={id}"));
+        let dirs = self.device_dirs.iter().map(|dir| {
+            let mut option = OsString::from("--devices-dir=");
+            option.push(dir);
+            format!(" {}", shell::word(option))
+        });
+        ids.chain(dirs).collect()
+    }
+}
+
+/// The options about units, for the commands that open them.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Device")]
+pub struct KnownUnits {
+    #[command(flatten)]
+    ids: DeviceIds,
+
+    /// Take the unit although asmpatch can't check whether this disk behind it, such as sda, is in use: in a container
+    /// without the disk's node. Repeatable.
+    #[arg(long = "unchecked-disk", value_name = "DISK")]
+    unchecked_disks: Vec<String>,
+}
+
+impl KnownUnits {
+    /// Loads the IDs, as [`DeviceIds::load`], and the disks that the user vouches for.
+    ///
+    /// # Errors
+    /// As for [`DeviceIds::load`].
+    pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
+        let mut devices = self.ids.load_own()?;
+        self.unchecked_disks.iter().for_each(|disk| devices.vouch_for_disk(disk));
+        Ok(Arc::new(devices))
+    }
+
+    /// Returns the options that a printed command needs to find and open the same units, each after a space.
+    pub fn suffix(&self) -> String {
+        let disks = self.unchecked_disks.iter();
+        let disks = disks.map(|disk| format!(" {}", shell::word(format!("--unchecked-disk={disk}"))));
+        self.ids.suffix() + &disks.collect::<String>()
+    }
+}
+
+/// Returns the cache of images: in the folder that `--cache-dir` or the environment names, or in the platform's default.
+///
+/// # Errors
+/// Fails if the system names no cache folder.
+pub fn cache(named: Option<&Path>) -> Result<Cache, Failure> {
+    let from_environment = || env::var_os("ASMPATCH_CACHE_DIR").filter(|folder| !folder.is_empty());
+    let folder = named.map(Path::to_owned).or_else(|| from_environment().map(PathBuf::from));
+    folder.map_or_else(Cache::of_user, |folder| Ok(Cache::at(&folder)))
+}
+
+/// The value of `--device`.
+pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
+
+/// Selects a unit.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PortArgs {
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit
+    /// connected it can be left out.
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
+    pub device: Option<Selector>,
+
+    #[command(flatten)]
+    /// The IDs that are taken for units.
+    pub ids: KnownUnits,
+
+    #[command(flatten)]
+    /// Where its traffic is recorded.
+    pub pcap: PcapArgs,
+}
+
+impl PortArgs {
+    /// Opens the unit's port and starts the capture of its traffic if one is requested. The capture must outlive the
+    /// port.
+    ///
+    /// # Errors
+    /// [`unit::ConnectError`]; also fails if a device file is wrong or the capture can't be written.
+    pub fn open(&self) -> Result<(Recording<'_>, Box<dyn Port>), AnyFailure> {
+        let recording = self.pcap.start()?;
+        let port = self.port(recording.capture())?;
+        Ok((recording, port))
+    }
+
+    /// Opens the unit's port; `capture` records it.
+    ///
+    /// # Errors
+    /// [`unit::ConnectError`]; also fails if a device file is wrong.
+    pub fn port(&self, capture: Option<&Capture>) -> Result<Box<dyn Port>, AnyFailure> {
+        let devices = self.ids.load()?;
+        Ok(opened(self.device.as_ref(), |device| unit::port(&devices, device, capture))?)
+    }
+
+    /// Selects the unit; `capture` records it. From here on Ctrl-C only sets a flag, so that the unit is
+    /// always released.
+    ///
+    /// # Errors
+    /// [`unit::ConnectError`]; also fails if a device file is wrong.
+    pub fn choose(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
+        interrupt::install();
+        let devices = self.ids.load()?;
+        Ok(opened(self.device.as_ref(), |device| unit::choose(&devices, device, capture))?)
+    }
+}
+
+/// Opens what the selector names. Says on a terminal that this has made a new virtual unit: its name may be mistyped.
+///
+/// # Errors
+/// As for `open`.
+pub fn opened<'a, T, E>(
+    selector: Option<&'a Selector>,
+    open: impl FnOnce(Option<&'a Selector>) -> Result<T, E>,
+) -> Result<T, E> {
+    let new = unit::new_virtual(selector).filter(|_| std::io::stderr().is_terminal());
+    let opened = open(selector)?;
+    if let Some(dir) = new {
+        errln!("a new virtual unit in {}", dir.shown());
+    }
+    Ok(opened)
+}
+
+/// The value of `--transport`.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum TransportArg {
+    /// UAS where the unit offers it, else Bulk-Only.
+    #[default]
+    Auto,
+    /// Bulk-Only, which a unit speaks in every state.
+    Bot,
+    /// UAS: an error where the unit does not offer it.
+    Uas,
+}
+
+impl From<TransportArg> for Option<TransportKind> {
+    fn from(wanted: TransportArg) -> Self {
+        match wanted {
+            TransportArg::Auto => None,
+            TransportArg::Bot => Some(TransportKind::BulkOnly),
+            TransportArg::Uas => Some(TransportKind::Uas),
+        }
+    }
+}
+
+/// Selects a unit and its transport.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceArgs {
+    #[command(flatten)]
+    /// The unit.
+    pub port: PortArgs,
+
+    /// How commands are carried.
+    #[arg(long, value_enum, default_value_t)]
+    pub transport: TransportArg,
+}
+
+/// The option that says where USB traffic is recorded.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PcapArgs {
+    /// Record the unit's USB traffic into this file (pcapng, for Wireshark). The file has everything that moves: serial
+    /// number, firmware, data. Replaces an earlier capture, and no other file.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+}
+
+impl PcapArgs {
+    /// Starts the capture if one is requested.
+    ///
+    /// # Errors
+    /// [`CaptureError`].
+    pub fn start(&self) -> Result<Recording<'_>, CaptureError> {
+        let begin = |path| Capture::create(path).map(|capture| (capture, path));
+        Ok(Recording(self.pcap.as_deref().map(begin).transpose()?))
+    }
+}
+
+/// A running capture, or none. Dropping it reports packets that are missing in the file.
+#[derive(Debug)]
+pub struct Recording<'a>(Option<(Capture, &'a Path)>);
+
+impl Recording<'_> {
+    /// Returns the capture, if there is one.
+    pub fn capture(&self) -> Option<&Capture> {
+        self.0.as_ref().map(|(capture, _)| capture)
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        let Some((capture, path)) = &self.0 else { return };
+        let summary = capture.finish();
+        if summary.dropped > 0 || summary.failure.is_some() {
+            let why = summary.failure.as_deref().unwrap_or("the disk was too slow");
+            let (dropped, received, path) = (summary.dropped, summary.received, path.display());
+            errln!("asmpatch: {path} lacks {dropped} of {received} events on the bus: {why}");
+        }
+    }
+}
+
+/// The option that says where backups go.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct BackupPlace {
+    /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR names, or in
+    /// asmpatch/backups in the platform's data folder.
+    #[arg(long, value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
+}
+
+/// Returns the option that names this folder.
+pub fn backup_option(folder: &Path) -> OsString {
+    let mut option = OsString::from("--backup-dir=");
+    option.push(folder);
+    option
+}
+
+impl BackupPlace {
+    /// Returns the option as given, for printing the command again; `None` if it was not given.
+    pub fn option(&self) -> Option<OsString> {
+        self.backup_dir.as_deref().map(backup_option)
+    }
+
+    /// Returns the backup folder: from the option, the environment, or the platform's default.
+    ///
+    /// # Errors
+    /// Fails if the system names no data folder.
+    pub fn folder(&self) -> Result<PathBuf, Failure> {
+        let from_environment = || env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty());
+        let named = self.backup_dir.clone().or_else(|| from_environment().map(PathBuf::from));
+        if let Some(folder) = named {
+            return Ok(folder);
+        }
+        default_folder()
+    }
+}
+
+/// Returns the platform's folder for backups.
+fn default_folder() -> Result<PathBuf, Failure> {
+    let label = Kind::Usage.code("asmpatch::backup::no_place");
+    let strategy = etcetera::choose_base_strategy()
+        .map_err(|error| Failure::new(label, format!("no data folder for backups: {error}")))?;
+    Ok(strategy.data_dir().join("asmpatch").join("backups"))
+}
+
+/// Returns the folders for a backup whose own folder can't be written, the best first. None is the system's temporary
+/// folder, which a restart empties: the backup may be the only copy of a unit's identity.
+pub fn backups_elsewhere() -> Vec<PathBuf> {
+    let folders = default_folder().ok().into_iter().chain(env::current_dir()).chain(etcetera::home_dir());
+    folders.filter(|folder| *folder != env::temp_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_backup_goes_where_a_restart_removes_it() {
+        let folders = backups_elsewhere();
+        assert!(folders.contains(&env::current_dir().unwrap()) && !folders.contains(&env::temp_dir()), "{folders:?}");
+    }
+}

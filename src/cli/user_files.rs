@@ -1,0 +1,484 @@
+//! Files that the user names. What is read is read whole, up to a limit; what is another kind of file is refused with the
+//! command that takes it; and what is written replaces other contents only with `--force`.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use std::{fmt, fs, io};
+
+use asm2464::Kind;
+use asm2464::digest::Sha256Digest;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN, ParseCodeAddressError};
+use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
+use asm2464_dock::files::{atomic, file};
+use i8051::Instruction;
+use serde::Serialize;
+
+use crate::failure::{AnyFailure, Failure, in_file};
+use crate::file_kind::{FileKind, MAX_LOOKED_AT};
+use crate::flash::backup_folder;
+use crate::flash::flash_copy::CopyExtent;
+use crate::patch::Receipt;
+use crate::shell;
+
+/// The longest text that asmpatch reads, in bytes.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
+///
+/// # Errors
+/// Fails if the file can't be read or is too large, and on Ctrl-C.
+pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, AnyFailure> {
+    file::read(path, max, Interrupt::of_process()).map_err(|cause| unread(path, max, cause))
+}
+
+/// The error of a file that could not be read.
+fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
+    let shown = path.display();
+    let failure = match cause.kind() {
+        io::ErrorKind::Interrupted => return Interrupted.into(),
+        io::ErrorKind::IsADirectory => {
+            let label = Kind::BadInput.code("asmpatch::file::folder");
+            Failure::new(label, format!("{shown} is a folder, expected a file"))
+        }
+        io::ErrorKind::FileTooLarge => {
+            let found = fs::metadata(path).ok().map(|metadata| metadata.len()).filter(|len| *len > max as u64);
+            let found = found.map_or_else(|| "too many bytes".to_owned(), |found| format!("{found} bytes"));
+            let label = Kind::BadInput.code("asmpatch::file::oversized");
+            Failure::new(label, format!("{shown} has {found}, expected at most {max} bytes"))
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            let label = Kind::BadInput.code("asmpatch::file::not_found");
+            Failure::new(label, format!("cannot read {shown}")).because(cause)
+        }
+        // A pipe or a device in a folder of patches.
+        io::ErrorKind::InvalidInput => {
+            let label = Kind::BadInput.code("asmpatch::file::not_regular");
+            Failure::new(label, format!("{shown} is not a regular file"))
+        }
+        _ => {
+            let label = Kind::System.code("asmpatch::file::read");
+            Failure::new(label, format!("cannot read {shown}")).because(cause)
+        }
+    };
+    failure.into()
+}
+
+/// Reads a text file, such as a receipt, of at most 1 MiB.
+///
+/// # Errors
+/// As for [`read`], and if the file is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String, AnyFailure> {
+    String::from_utf8(read(path, MAX_TEXT)?).map_err(|error| {
+        let (shown, offset) = (path.display(), error.utf8_error().valid_up_to());
+        let message = format!("{shown} is not UTF-8: the byte at offset {offset:#x} starts no character");
+        Failure::new(Kind::BadInput.code("asmpatch::file::not_text"), message).into()
+    })
+}
+
+/// Reads the receipt of an image: `named`, or else `FILE.toml` beside it, if there is one. Such a file must be a
+/// receipt, so that the commands that check an image agree with those that write it.
+///
+/// # Errors
+/// As for [`read_text`] and [`Receipt::parse`].
+pub fn receipt_of(image: &Path, named: Option<&Path>) -> Result<Option<Receipt>, AnyFailure> {
+    let beside = receipt_path(image);
+    let path = match named {
+        Some(named) => named,
+        None if beside.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
+            return Ok(None);
+        }
+        None => &beside,
+    };
+    Ok(Some(Receipt::parse(&path.display().to_string(), &read_text(path)?)?))
+}
+
+/// Reads every `.toml` file in these folders, sorted by name in each, with its path. Each must be a regular file of at
+/// most 1 MiB.
+///
+/// # Errors
+/// Fails if a folder or a file can't be read.
+pub fn read_toml_files(folders: &[PathBuf]) -> Result<Vec<(String, String)>, AnyFailure> {
+    let mut files = Vec::new();
+    for folder in folders {
+        for path in file::toml_files(folder).map_err(|cause| unread(folder, MAX_TEXT, cause))? {
+            files.push((path.display().to_string(), read_own_text(&path)?));
+        }
+    }
+    Ok(files)
+}
+
+/// Reads a text file that must be a regular file of at most 1 MiB.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_own_text(path: &Path) -> Result<String, AnyFailure> {
+    file::read_regular_text(path, MAX_TEXT).map_err(|cause| unread(path, MAX_TEXT, cause))
+}
+
+/// Reads a file whole, or the first [`MAX_LOOKED_AT`] bytes of a longer one, and looks at what it is.
+///
+/// # Errors
+/// As for [`read`]. The folder of a backup is described.
+pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
+    let bytes = match file::read(path, MAX_LOOKED_AT, Interrupt::of_process()) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            file::read_start(path, MAX_LOOKED_AT).map_err(|_| unread(path, MAX_LOOKED_AT, error))?
+        }
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            return Err(backup_folder(path).map_or_else(|| unread(path, MAX_LOOKED_AT, error), Into::into));
+        }
+        Err(error) => return Err(unread(path, MAX_LOOKED_AT, error)),
+    };
+    let kind = FileKind::of(&bytes);
+    Ok((bytes, kind))
+}
+
+/// Reads the file of an image. Its container may be damaged, but a file that is recognised as another kind is refused.
+///
+/// # Errors
+/// As for [`look`], and if the file is something else that asmpatch recognises, or too long for an image.
+pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
+    let (bytes, kind) = look(path)?;
+    image_bytes(path, bytes, &kind)
+}
+
+/// Returns a file's bytes if it is an image, damaged or not.
+///
+/// # Errors
+/// As for [`read_image`].
+fn image_bytes(path: &Path, bytes: Vec<u8>, kind: &FileKind) -> Result<Vec<u8>, AnyFailure> {
+    match kind {
+        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Empty | FileKind::Unknown
+            if bytes.len() <= MAX_FILE_LEN =>
+        {
+            Ok(bytes)
+        }
+        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => {
+            Err(unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
+        }
+        kind => Err(no_image(kind, path).into()),
+    }
+}
+
+/// A firmware image that the user named.
+#[derive(Debug)]
+pub struct ImageFile {
+    /// The image.
+    pub image: Image,
+    /// The file's digest.
+    pub sha256: Sha256Digest,
+}
+
+impl ImageFile {
+    /// Reads an image and checks its container.
+    ///
+    /// # Errors
+    /// As for [`read_image`], and if the container is invalid.
+    pub fn read(path: &Path) -> Result<Self, AnyFailure> {
+        let (bytes, kind) = look(path)?;
+        Self::of(path, bytes, &kind)
+    }
+
+    /// Takes the image in a file that was looked at.
+    ///
+    /// # Errors
+    /// As for [`ImageFile::read`].
+    pub fn of(path: &Path, bytes: Vec<u8>, kind: &FileKind) -> Result<Self, AnyFailure> {
+        let bytes = image_bytes(path, bytes, kind)?;
+        let image = Image::parse(&bytes).map_err(in_file(path))?;
+        Ok(Self { image, sha256: Sha256Digest::of(&bytes) })
+    }
+}
+
+/// Returns the error for such a file in place of an image.
+pub fn no_image(kind: &FileKind, path: &Path) -> Failure {
+    let label = match kind {
+        FileKind::Code(_) | FileKind::Body(_) => Kind::BadInput.code("asmpatch::image::is_code"),
+        FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
+        FileKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
+        FileKind::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
+        FileKind::Flash(_) | FileKind::Swapped { .. } => Kind::BadInput.code("asmpatch::image::is_flash"),
+        _ => Kind::BadInput.code("asmpatch::image::is_other"),
+    };
+    Failure::new(label, format!("{} is {kind}, expected an image", path.display())).helped(command_for(kind, path))
+}
+
+/// Returns the error for such a file in place of code.
+pub fn no_code(kind: &FileKind, path: &Path) -> Failure {
+    let label = Kind::BadInput.code("asmpatch::wrap::no_code");
+    let message = format!("{} is {kind}, expected code", path.display());
+    Failure::new(label, message).helped(command_for(kind, path))
+}
+
+/// Returns the error for the folder of a backup in place of an image: what is in the backup, and which command takes
+/// it. `None` for any other folder.
+pub fn backup_folder(folder: &Path) -> Option<Failure> {
+    let manifest = folder.join(backup_folder::MANIFEST);
+    if !manifest.is_file() {
+        return None;
+    }
+    let label = Kind::BadInput.code("asmpatch::image::is_backup");
+    let message = format!("{} is the folder of a backup, expected an image", folder.display());
+    let command = format!("write it to the unit again: `asmpatch restore {}`", shell::path(folder));
+    let help = match backup_folder::load(folder) {
+        Ok(backup) => {
+            let unit = &backup.unit;
+            let firmware = match (backup.firmware(), &unit.firmware_version) {
+                (Ok(_), Some(version)) => format!("firmware {}", version.shown()),
+                (Ok(image), None) => format!("{}, firmware of {} bytes", unit.state.shown(), image.file_len()),
+                (Err(_), _) => "no firmware that starts".to_owned(),
+            };
+            let written = backup_folder::describe(folder).ok().and_then(|filed| filed.written);
+            let saved = written.map_or_else(String::new, |time| format!(", saved on {}", day(time)));
+            let (device, id) = (unit.device.shown(), unit.usb_id.shown());
+            let (product, serial) = (unit.product.shown(), unit.serial.shown());
+            format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}\n{command}")
+        }
+        Err(error) => format!("the backup is damaged: {error}"),
+    };
+    Some(Failure::new(label, message).helped(help))
+}
+
+/// The day, in UTC.
+pub fn day(time: SystemTime) -> String {
+    let date = humantime::format_rfc3339_seconds(time).to_string();
+    date.split('T').next().unwrap_or_default().to_owned()
+}
+
+/// Names the command that takes such a file.
+fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
+    let named = shell::path(path);
+    let help = match kind {
+        FileKind::Image(_) => format!("it needs no container: `asmpatch info {named}` shows what it is"),
+        FileKind::Code(_) | FileKind::Body(_) => {
+            let image = shell::path(path.with_extension("bin"));
+            let image = if image == named { shell::path(path.with_extension("image.bin")) } else { image };
+            format!("make an image of it: `asmpatch wrap {named} -o {image}`")
+        }
+        FileKind::Zip | FileKind::Program => format!(
+            "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
+        ),
+        FileKind::Flash(copy) => match copy.extent() {
+            CopyExtent::Whole => format!(
+                "see what is in it: `asmpatch info {named}`; write its configuration and firmware to a unit: `asmpatch \
+                 restore {named}`"
+            ),
+            CopyExtent::Page => {
+                format!("give a unit this configuration with an image: `asmpatch flash IMAGE --config-from {named}`")
+            }
+            CopyExtent::Part => format!("see what is in it: `asmpatch info {named}`"),
+            CopyExtent::Larger => return None,
+        },
+        FileKind::Report => format!("`asmpatch doctor --from {named}` diagnoses it again"),
+        FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
+            format!("name the image beside it: {}", shell::path(path.with_extension("")))
+        }
+        _ => return None,
+    };
+    Some(help)
+}
+
+/// Checks that `path` names a regular file or nothing.
+///
+/// # Errors
+/// Fails if it names something else.
+pub fn refuse_irregular(path: &Path) -> Result<(), Failure> {
+    match file::irregular(path) {
+        Some(kind) => {
+            let label = Kind::Refused.code("asmpatch::file::irregular");
+            let message = format!("{} is {kind}, expected a regular file or nothing", path.display());
+            Err(Failure::new(label, message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that `path` may be written: it is a regular file or nothing, is not the input, and exists only with `force`.
+///
+/// # Errors
+/// Fails if it may not.
+pub fn check_output(path: &Path, input: &Path, force: bool) -> Result<(), Failure> {
+    let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    if file::irregular(path).is_none() && same(path, input) {
+        let label = Kind::Refused.code("asmpatch::file::input_is_output");
+        return Err(Failure::new(label, format!("{} is the input itself", path.display())));
+    }
+    refuse_existing(path, force)
+}
+
+/// Checks that `path` may be written by a command without an input file.
+///
+/// # Errors
+/// Fails if it may not.
+pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
+    refuse_irregular(path)?;
+    if !force && path.symlink_metadata().is_ok() { Err(exists(path)) } else { Ok(()) }
+}
+
+/// Writes files that belong together. The same command twice succeeds: files that already have these contents stay as
+/// they are. `input` is the file that they are made from.
+///
+/// # Errors
+/// Fails if one is the input, exists with other contents and without `force`, or can't be written.
+pub fn write(files: &[(&Path, &[u8])], input: Option<&Path>, force: bool) -> Result<(), AnyFailure> {
+    let mut is_there = true;
+    for (path, bytes) in files {
+        refuse_irregular(path)?;
+        // Read only after that: a pipe would wait for its writer.
+        if file::read_regular(path, bytes.len()).is_ok_and(|there| there == *bytes) {
+            continue;
+        }
+        is_there = false;
+        match input {
+            Some(input) => check_output(path, input, force)?,
+            None => refuse_existing(path, force)?,
+        }
+    }
+    if !is_there {
+        atomic::write_all(files)?;
+    }
+    Ok(())
+}
+
+/// Returns the error for an output file that already exists.
+pub fn exists(path: &Path) -> Failure {
+    Failure::new(Kind::Refused.code("asmpatch::file::exists"), format!("{} already exists", path.display()))
+}
+
+/// Returns the name of the receipt beside an image: `OUT.toml`.
+pub fn receipt_path(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_owned();
+    name.push(".toml");
+    name.into()
+}
+
+/// Parses a code address. The common area, below 0x8000, needs no `c:`.
+pub(in crate::cli) fn code_address(text: &str) -> Result<CodeAddress, String> {
+    if text.contains(':') || !text.starts_with("0x") {
+        return text.parse().map_err(|error: ParseCodeAddressError| error.to_string());
+    }
+    format!("c:{text}").parse().map_err(|error| match error {
+        ParseCodeAddressError::Outside(_) => {
+            format!("{text:?} is not in the common area, so name its bank: b0:{text} or b1:{text}")
+        }
+        form => form.to_string(),
+    })
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct SymbolsReport {
+    /// The file.
+    pub(in crate::cli) file: String,
+    /// Its format.
+    pub(in crate::cli) format: String,
+    /// How many functions it names.
+    pub(in crate::cli) functions: usize,
+    /// How many line records it has.
+    pub(in crate::cli) lines: usize,
+    /// How many symbols were left out: outside the image's code, or with a name that is not plain text.
+    pub(in crate::cli) ignored: usize,
+}
+
+impl fmt::Display for SymbolsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, format, functions, lines, ignored } = self;
+        write!(f, "{}: {format}, {functions} functions, {lines} lines", file.shown())?;
+        if *ignored > 0 { write!(f, ", {ignored} left out") } else { Ok(()) }
+    }
+}
+
+/// The names in an image's code.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct LoadedSymbols {
+    pub(in crate::cli) names: Symbols,
+    /// The files that the names come from.
+    pub(in crate::cli) files: Vec<SymbolsReport>,
+    /// The folder of the first file that has lines.
+    pub(in crate::cli) folder: String,
+}
+
+impl LoadedSymbols {
+    /// Reads symbol files. If two name the same address, the first wins. Both take precedence over the image's known
+    /// routines.
+    pub(in crate::cli) fn read(files: &[PathBuf], image: &Image) -> Result<Self, AnyFailure> {
+        let mut names = Self::default();
+        for path in files {
+            let bytes = read(path, MAX_SYMBOLS_LEN)?;
+            let (form, mut symbols) = Symbols::parse(&bytes).map_err(in_file(path))?;
+            symbols.keep_inside(image);
+            let lines = symbols.lines().count();
+            if lines > 0 && names.names.lines().next().is_none() {
+                names.folder = path.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+            }
+            names.files.push(SymbolsReport {
+                file: path.display().to_string(),
+                format: form.to_string(),
+                functions: symbols.functions(),
+                lines,
+                ignored: symbols.ignored,
+            });
+            names.names.merge(symbols);
+        }
+        names.names.merge(Symbols::known(image));
+        Ok(names)
+    }
+
+    /// Returns the note for a line of a trace: the function it is in, and where it leads. Empty without names.
+    pub(in crate::cli) fn note(&self, at: CodeAddress, instruction: &Instruction) -> String {
+        let here = self.names.label(at);
+        let target = instruction.target().and_then(|target| u16::try_from(target).ok());
+        // Common code runs with either bank selected, so a bank's function is named only if the code is in that bank.
+        let target = target.and_then(|target| match at.bank() {
+            Bank::Common if target >= 0x8000 => None,
+            Bank::Bank1 => CodeAddress::fetched(1, target),
+            _ => CodeAddress::fetched(0, target),
+        });
+        let there = target.and_then(|target| self.names.label(target));
+        match (here, there) {
+            (None, None) => String::new(),
+            (Some(here), None) => format!("  ; {here}"),
+            (here, Some(there)) => format!("  ; {} -> {there}", here.unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464_chip::code::CodeFormat;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_never_ends_is_not_read_to_its_end() {
+        if cfg!(unix) {
+            let error = read(Path::new("/dev/zero"), 1000).unwrap_err();
+            assert_eq!(error.to_string(), "/dev/zero has too many bytes, expected at most 1000 bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_may_have_exactly_as_many_bytes_as_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, [b'a'; 10]).unwrap();
+        assert_eq!(read(&path, 10).unwrap().len(), 10);
+        assert!(read(&path, 9).unwrap_err().to_string().ends_with("has 10 bytes, expected at most 9 bytes"));
+        fs::write(&path, b"ab\xFFc").unwrap();
+        assert!(read_text(&path).unwrap_err().to_string().contains("the byte at offset 0x2 starts"));
+        assert_eq!(read(folder.path(), 10).unwrap_err().code(), "asmpatch::file::folder");
+    }
+
+    #[test]
+    fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
+        let help = |path: &str, kind: FileKind| command_for(&kind, path.as_ref()).unwrap();
+        let code = || FileKind::Code(CodeFormat::Elf);
+        assert!(help("a/f.elf", code()).contains("wrap a/f.elf -o a/f.bin`"));
+        assert!(help("r.json", FileKind::Report).contains("doctor --from r.json`"));
+        assert!(help("f.bin", code()).contains("wrap f.bin -o f.image.bin`"));
+        assert!(help("-f", FileKind::Zip).contains(&format!("--from {} ", shell::path("-f"))));
+    }
+}

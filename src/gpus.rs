@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use asm2464::digest::parse_hex;
 use asm2464_dock::files::toml_file::{self, TomlError};
+use asm2464_host::pcie::Function;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -16,6 +17,13 @@ pub struct PciId {
     pub vendor: u16,
     /// The device's ID, by its vendor.
     pub device: u16,
+}
+
+impl PciId {
+    /// The ID of a function behind a bridge.
+    pub const fn of(function: &Function) -> Self {
+        Self { vendor: function.vendor, device: function.device }
+    }
 }
 
 /// The text is not a PCI ID.

@@ -7,7 +7,7 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::{Check, Path};
-use crate::unit::host::HostState;
+use crate::unit::facts::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
 pub const SCHEMA: u32 = 5;

@@ -1,25 +1,22 @@
 //! Diagnosis from an examination, line by line, with advice. Pure.
 
-use std::iter;
-
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, is_runtime_product, open_build_lacks};
 use asm2464::scsi::runtime::Variables;
-use asm2464_host::bridge::open::SupplyMeasurement;
+use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage};
-use asm2464_host::pcie::{Function, class_name, vendor_name};
+use asm2464_host::pcie::{Function, Survey, class_name, vendor_name};
 use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use super::findings::{Candidate, SupplyState, Wanted};
 use crate::advice::Advice;
-use crate::gpus::{GpuSupport, PciId};
+use crate::gpus::{GpuSupport, Gpus, PciId};
 use crate::restart::retrains;
 use crate::runtimes::{Runtime, ids_in_words};
-use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, Timing};
-use crate::unit::facts::{Contents, RunningFirmware};
-use crate::unit::host::SLOW_GOVERNOR;
+use crate::unit::facts::{
+    Asked, Contents, Facts, FlashPart, PipeState, Problem, RunningFirmware, SLOW_GOVERNOR, Timing,
+};
 
 /// The runtime that drives the open firmware.
 pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
@@ -100,7 +97,7 @@ const PIPES: &str = "bulk pipes";
 /// Diagnoses a unit.
 pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
     let (firmware, runtime) = firmware(facts, wanted.runtime);
-    let lines: Vec<TopicLine> = [
+    let topics: [(&'static str, Vec<Finding>); 13] = [
         ("USB", vec![usb(facts)]),
         ("suspend", suspend(facts).into_iter().collect()),
         ("CPU", governor(facts).into_iter().collect()),
@@ -114,20 +111,25 @@ pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
         ("12 V", supply(facts).into_iter().collect()),
         (GPU, gpu(facts, wanted)),
         ("bench", bench(facts)),
-    ]
-    .into_iter()
-    .flat_map(|(topic, lines)| {
-        lines.into_iter().map(move |(verdict, found, advice)| TopicLine { topic, verdict, found, advice })
-    })
-    .collect();
+    ];
+    let mut lines = Vec::new();
+    for (topic, findings) in topics {
+        for (verdict, found, advice) in findings {
+            lines.push(TopicLine { topic, verdict, found, advice });
+        }
+    }
     let because = because(&lines);
     let is_known = match &facts.tree {
         Asked::NotAsked => true,
         Asked::Failed(_) => false,
         Asked::Is(tree) => wanted.is_known(tree),
     };
-    let runtime = if is_known { runtime } else { runtime.map(|_| OWN_RUNTIME) };
-    Diagnosis { runtime: runtime.filter(|_| because.is_empty()), lines, because }
+    let runtime = match runtime {
+        Some(_) if !because.is_empty() => None,
+        Some(_) if !is_known => Some(OWN_RUNTIME),
+        runtime => runtime,
+    };
+    Diagnosis { lines, runtime, because }
 }
 
 /// The topics that must be in order before a runtime can start.
@@ -177,13 +179,11 @@ fn usb(facts: &Facts) -> Finding {
 fn suspend(facts: &Facts) -> Option<Finding> {
     let sleepers = facts.host.may_sleep.as_ref()?.join(", ");
     if !facts.host.may_suspend(&facts.unit.location) {
-        return Some(match sleepers.is_empty() {
-            true => line(Good, "the system keeps the unit and its hubs awake"),
-            false => line(
-                Good,
-                format!("the system keeps the unit awake, and so its hubs ({sleepers} may sleep without it)"),
-            ),
-        });
+        let found = match sleepers.is_empty() {
+            true => "the system keeps the unit and its hubs awake".to_owned(),
+            false => format!("the system keeps the unit awake, and so its hubs ({sleepers} may sleep without it)"),
+        };
+        return Some(line(Good, found));
     }
     let risk = match (facts.unit.state, open_build_lacks(&facts.unit.product)) {
         (BridgeState::OpenFirmware, None) => "it matters for builds of the open firmware from before August 2026",
@@ -199,18 +199,20 @@ fn suspend(facts: &Facts) -> Option<Finding> {
 
 fn governor(facts: &Facts) -> Option<Finding> {
     let is_slow = facts.host.governors.iter().any(|governor| governor == SLOW_GOVERNOR);
-    is_slow.then(|| {
-        let found = format!("the governor is {SLOW_GOVERNOR}: round trips took an owner 800 us with it");
-        advise(Note, found, Advice::OtherGovernor)
-    })
+    if !is_slow {
+        return None;
+    }
+    let found = format!("the governor is {SLOW_GOVERNOR}: round trips took an owner 800 us with it");
+    Some(advise(Note, found, Advice::OtherGovernor))
 }
 
 fn locks(facts: &Facts) -> Vec<Finding> {
-    let held = facts.host.locks.iter().map(|(file, holder)| {
+    let mut held = Vec::new();
+    for (file, holder) in &facts.host.locks {
         let found = format!("{holder} holds {}: a runtime that begins now fails at once", file.shown());
-        advise(Note, found, Advice::EndLockHolder)
-    });
-    held.collect()
+        held.push(advise(Note, found, Advice::EndLockHolder));
+    }
+    held
 }
 
 fn access(facts: &Facts) -> Finding {
@@ -451,39 +453,50 @@ fn gpu(facts: &Facts, wanted: Wanted<'_>) -> Vec<Finding> {
             return vec![advise(Bad, found, Advice::ReplaceSsd)];
         }
     };
-    let notes = tree.notes.iter().map(|note| advise(Note, note.to_string(), Advice::AgainstNote(note.clone())));
     let (candidates, others) = wanted.among(tree);
-    if !candidates.is_empty() {
-        // One that a runtime drives comes first, because the topic's verdict is that of its first line.
-        let is_driven = candidates.iter().any(|candidate| candidate.is_driven(wanted.runtime));
-        let otherwise = if is_driven { Note } else { Bad };
-        return candidates.iter().map(|found| candidate(found, wanted.runtime, otherwise)).chain(notes).collect();
+    let mut found = Vec::new();
+    if candidates.is_empty() {
+        found.push(no_candidate(facts, wanted, &others));
     }
-    let others: Vec<String> =
-        others.into_iter().map(|other| format!("{} ({})", id_of(other), class_of(other))).collect();
+    // One that a runtime drives comes first, because the topic's verdict is that of its first line.
+    let is_driven = candidates.iter().any(|candidate| candidate.is_driven(wanted.runtime));
+    let otherwise = if is_driven { Note } else { Bad };
+    for device in &candidates {
+        found.push(candidate(device, wanted.runtime, otherwise));
+    }
+    for note in &tree.notes {
+        found.push(advise(Note, note.to_string(), Advice::AgainstNote(note.clone())));
+    }
+    found
+}
+
+/// Returns the finding if no device behind the bridge is one that a runtime might drive.
+fn no_candidate(facts: &Facts, wanted: Wanted<'_>, others: &[&Function]) -> Finding {
     // Without bus numbers, devices behind bridges are invisible.
     let verdict = if facts.is_read_only { Unknown } else { Bad };
-    let missing =
-        wanted.expected.map_or_else(|| "no GPU".to_owned(), |expected| format!("no {expected}, which you expect"));
-    let found = match others.is_empty() {
-        true => "nothing is behind the bridge".to_owned(),
-        false => format!("{missing}, but {}", others.join(", ")),
+    if others.is_empty() {
+        return advise(verdict, "nothing is behind the bridge", Advice::CheckSeat);
+    }
+    let missing = match wanted.expected {
+        Some(expected) => format!("no {expected}, which you expect"),
+        None => "no GPU".to_owned(),
     };
-    iter::once(advise(verdict, found, Advice::CheckSeat)).chain(notes).collect()
+    let others: Vec<String> = others.iter().map(|other| format!("{} ({})", named(other), class_of(other))).collect();
+    advise(verdict, format!("{missing}, but {}", others.join(", ")), Advice::CheckSeat)
 }
 
 /// Returns the finding about a device that a runtime might drive; `otherwise` is the verdict on one that none drives.
 fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -> Finding {
     let (function, support) = match candidate {
         Candidate::Expected(function) => {
-            return line(Good, format!("{} ({}), the device that you expect", id_of(function), class_of(function)));
+            return line(Good, format!("{} ({}), the device that you expect", named(function), class_of(function)));
         }
         Candidate::Gpu(function, support) => (function, support),
     };
-    let id = PciId { vendor: function.vendor, device: function.device };
+    let id = PciId::of(function);
     let (says, source) = match support {
         GpuSupport::Driven { product, target, .. } => {
-            let found = format!("{}: {product} ({target})", id_of(function));
+            let found = format!("{}: {product} ({target})", named(function));
             if function.at.bus == runtime.bus {
                 return line(Good, found);
             }
@@ -493,26 +506,133 @@ fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -
         GpuSupport::NotListed { says, source } => (*says, Some((*source).to_owned())),
         GpuSupport::NoVendor => ("asmpatch knows no runtime that drives it over USB", None),
     };
-    let found = format!("{} ({}): {says}", id_of(function), class_of(function));
+    let found = format!("{} ({}): {says}", named(function), class_of(function));
     advise(otherwise, found, Advice::Expect { id, source })
 }
 
 fn bench(facts: &Facts) -> Vec<Finding> {
-    let timings = facts.timings.iter().map(|Timing { count, what, median_us, longest_us }| {
-        line(Good, format!("{count} {what}: {median_us} us each, {longest_us} us at most"))
-    });
-    let corrupt = facts
-        .is_corrupt
-        .then(|| advise(Bad, "a byte that was written came back changed", Advice::OtherCableThenVerify));
-    timings.chain(corrupt).chain(facts.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
+    let mut findings = Vec::new();
+    for Timing { count, what, median_us, longest_us } in &facts.timings {
+        findings.push(line(Good, format!("{count} {what}: {median_us} us each, {longest_us} us at most")));
+    }
+    if facts.is_corrupt {
+        findings.push(advise(Bad, "a byte that was written came back changed", Advice::OtherCableThenVerify));
+    }
+    if let Some(trouble) = &facts.bench_failure {
+        findings.push(problem(Bad, trouble));
+    }
+    findings
 }
 
 /// A device's place, vendor and PCI ID.
-fn id_of(function: &Function) -> String {
+fn named(function: &Function) -> String {
     let vendor = vendor_name(function.vendor).unwrap_or("vendor not known");
-    format!("{} {vendor} {:04x}:{:04x}", function.at, function.vendor, function.device)
+    format!("{} {vendor} {}", function.at, PciId::of(function))
 }
 
 fn class_of(function: &Function) -> &'static str {
     class_name(function.class).unwrap_or("class not known")
+}
+
+/// Minimum voltage at which a dock works, in millivolts. Source: openpilot's `modeld/helpers.py`, September 2026.
+const SUPPLY_MIN_MV: u16 = 5_000;
+/// Minimum voltage of a 12 V supply without load, in millivolts: ATX allows 11.4 V. Docks work with less, and healthy
+/// ones measure up to 15.2 V. Source: sunnypilot's pull request 2023, openpilot's issue 39002, September 2026.
+const SUPPLY_USUAL_MV: u16 = 11_400;
+/// Base classes of devices that a GPU runtime may drive: display controllers, and processing accelerators. Source:
+/// PCI-SIG's class codes.
+const DISPLAY: u8 = 0x03;
+const ACCELERATOR: u8 = 0x12;
+
+/// State of a unit's supply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SupplyState {
+    /// The build doesn't report it.
+    NotReported,
+    /// The board doesn't measure it.
+    NotMeasured {
+        /// Whether its fault line is active.
+        has_fault: bool,
+    },
+    /// The board reports a fault.
+    Fault(SupplyMeasurement),
+    /// Too low for any dock.
+    Off(SupplyMeasurement),
+    /// Lower than usual: it may sag under load until the link drops.
+    Low(SupplyMeasurement),
+    /// As it should be.
+    Good(SupplyMeasurement),
+}
+
+impl SupplyState {
+    /// Judges what a unit says about its supply; `None` if its build doesn't know the request.
+    pub fn of(supply: Option<&Supply>) -> Self {
+        match supply {
+            None => Self::NotReported,
+            Some(Supply { measured: None, has_fault }) => Self::NotMeasured { has_fault: *has_fault },
+            Some(Supply { measured: Some(measured), has_fault: true }) => Self::Fault(*measured),
+            Some(Supply { measured: Some(measured), .. }) => match measured.voltage_mv {
+                ..SUPPLY_MIN_MV => Self::Off(*measured),
+                SUPPLY_MIN_MV..SUPPLY_USUAL_MV => Self::Low(*measured),
+                SUPPLY_USUAL_MV.. => Self::Good(*measured),
+            },
+        }
+    }
+}
+
+/// What a runtime wants behind the bridge.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The GPUs that a runtime drives.
+    pub gpus: &'a Gpus,
+    /// The units that it opens, and the bus on which it looks.
+    pub runtime: &'a Runtime,
+    /// The device that the user expects, of whatever class.
+    pub expected: Option<PciId>,
+}
+
+/// A device behind the bridge that a runtime might drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidate<'a> {
+    /// The device that the user expects.
+    Expected(&'a Function),
+    /// A GPU or an accelerator.
+    Gpu(&'a Function, GpuSupport<'a>),
+}
+
+impl Wanted<'_> {
+    /// Whether the known runtime drives what is wanted, and finds it where it is.
+    pub fn is_known(&self, tree: &Survey) -> bool {
+        let Some(expected) = self.expected else { return true };
+        let is_driven = matches!(self.gpus.support(expected), GpuSupport::Driven { .. });
+        let is_it = |function: &Function| PciId::of(function) == expected && function.at.bus == self.runtime.bus;
+        is_driven && tree.functions.iter().any(is_it)
+    }
+
+    /// The devices behind the bridge that a runtime might drive, starting with those that one drives for certain; and
+    /// all other devices.
+    pub fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
+        let (mut wanted, mut others) = (Vec::new(), Vec::new());
+        for function in &tree.functions {
+            let is_gpu = matches!((function.class >> 16) as u8, DISPLAY | ACCELERATOR);
+            match self.expected {
+                Some(expected) if PciId::of(function) == expected => wanted.push(Candidate::Expected(function)),
+                None if is_gpu => wanted.push(Candidate::Gpu(function, self.gpus.support(PciId::of(function)))),
+                _ => others.push(function),
+            }
+        }
+        wanted.sort_by_key(|candidate| !candidate.is_driven(self.runtime));
+        (wanted, others)
+    }
+}
+
+impl Candidate<'_> {
+    /// Whether a runtime drives it, and looks where it is.
+    pub fn is_driven(&self, runtime: &Runtime) -> bool {
+        match self {
+            Self::Expected(_) => true,
+            Self::Gpu(function, GpuSupport::Driven { .. }) => function.at.bus == runtime.bus,
+            Self::Gpu(..) => false,
+        }
+    }
 }

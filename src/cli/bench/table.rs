@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::bench::comparison::Change;
 use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, Row, Skip};
-use crate::unit::host::SLOW_GOVERNOR;
+use crate::unit::facts::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
 use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;

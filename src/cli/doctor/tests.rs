@@ -4,7 +4,7 @@ use crate::doctor::{self, DoctorOptions, Report, TopicLine, Verdict, Wanted, exa
 use crate::patch::{PatchSet, Selection};
 use crate::tests::unknown_open_build;
 use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem};
-use crate::unit::host::HostState;
+use crate::unit::facts::HostState;
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};

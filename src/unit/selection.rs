@@ -1,0 +1,424 @@
+//! Finds the unit that the user names, by its port, its serial number or its folder, and opens it.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use asm2464::TransportKind;
+use asm2464::firmware::BridgeState;
+use asm2464_dock::pcap::Capture;
+use asm2464_dock::virtual_unit::{self, VirtualPort, VirtualUnit};
+use asm2464_host::bridge::{Location, Port, PortError, PortPath, UnitInfo, Watch};
+use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
+use asm2464_host::usb::{self, Found, UsbError, UsbPort};
+use derive_more::Display;
+use etcetera::BaseStrategy as _;
+use thiserror::Error;
+
+use super::live::{Live, Purpose};
+use crate::devices::Devices;
+use crate::failure::AnyFailure;
+use crate::suggest;
+
+/// The name of a unit: a port path, a serial number, or `virtual[:DIR]`.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+pub enum Selector {
+    /// `3-1.2`.
+    Port(PortPath),
+    /// Anything else: a serial number.
+    Serial(String),
+    /// `virtual:DIR`, or `virtual` for the one in the user's data folder.
+    #[display("virtual{}", _0.as_ref().map(|dir| format!(":{}", dir.display())).unwrap_or_default())]
+    Virtual(Option<PathBuf>),
+}
+
+impl Selector {
+    /// Whether it selects this unit. A virtual unit is opened by its folder, not searched for.
+    pub fn matches(&self, unit: &UnitInfo) -> bool {
+        match self {
+            Self::Port(port) => unit.location == Location::Port(port.clone()),
+            Self::Serial(serial) => unit.serial.as_deref() == Some(serial),
+            Self::Virtual(_) => false,
+        }
+    }
+}
+
+impl From<&Location> for Selector {
+    fn from(place: &Location) -> Self {
+        match place {
+            Location::Port(port) => Self::Port(port.clone()),
+            Location::Virtual(dir) => Self::Virtual(Some(dir.clone())),
+        }
+    }
+}
+
+impl FromStr for Selector {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.strip_prefix("virtual") {
+            Some("" | ":") => Self::Virtual(None),
+            Some(dir) if dir.starts_with(':') => Self::Virtual(Some(PathBuf::from(&dir[1..]))),
+            _ => match text.parse() {
+                Ok(port) => Self::Port(port),
+                Err(_) => Self::Serial(text.to_owned()),
+            },
+        })
+    }
+}
+
+/// A unit that was selected, and its port.
+pub struct Unit {
+    /// What the unit reports about itself.
+    pub info: UnitInfo,
+    port: Box<dyn Port>,
+}
+
+impl Unit {
+    fn at(mut port: Box<dyn Port>) -> Result<Self, ConnectError> {
+        Ok(Self { info: port.attached()?, port })
+    }
+
+    /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it
+    /// offers, or for control requests. The result is its own: the port can be used meanwhile.
+    ///
+    /// # Errors
+    /// If it is in its boot loader; [`PortError`](asm2464_host::bridge::PortError). Leaves the unit to its kernel driver
+    /// if its disk is in use.
+    pub fn open(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
+        if self.info.state == BridgeState::BootLoader {
+            return Err(purpose.no_firmware(&self.info.location.to_string()).into());
+        }
+        Ok(Live::over(&mut *self.port, self.info.state, wanted)?)
+    }
+
+    /// Finds this unit at its port again, after it has left the bus. Then it can be opened again.
+    ///
+    /// # Errors
+    /// While it is away; [`ConnectError::Other`] if another unit is at its port.
+    pub fn find_again(&mut self) -> Result<(), ConnectError> {
+        let now = self.port.attached()?;
+        if (now.id, &now.serial) != (self.info.id, &self.info.serial) {
+            return Err(ConnectError::Other { found: now.into() });
+        }
+        self.info = now;
+        Ok(())
+    }
+
+    /// Its port, for work during which it leaves the bus.
+    pub fn port(&mut self) -> &mut dyn Port {
+        &mut *self.port
+    }
+}
+
+/// Lists every unit on this machine's buses: the devices whose ID is in `known`.
+///
+/// # Errors
+/// [`UsbError::Unavailable`].
+pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
+    Ok(usb::discover(&known.known_units())?.into_iter().map(|found| found.info).collect())
+}
+
+/// Describes the named units, each once, in the order in which they are named.
+///
+/// # Errors
+/// [`ConnectError`]. Leaves each unit to its kernel driver.
+pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, ConnectError> {
+    let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
+    for selector in selectors {
+        let unit = choose(known, Some(selector), None)?.info;
+        if units.iter().all(|other| other.location != unit.location) {
+            units.push(unit);
+        }
+    }
+    Ok(units)
+}
+
+/// Selects a unit; without a selector, the only one connected. `capture` records its traffic.
+///
+/// # Errors
+/// [`ConnectError`].
+pub fn choose(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    capture: Option<&Capture>,
+) -> Result<Unit, ConnectError> {
+    Unit::at(port(known, selector, capture)?)
+}
+
+/// Selects this very unit again, at its place. `capture` is as for [`choose`].
+///
+/// # Errors
+/// [`ConnectError::Other`] if another unit is there now; any other [`ConnectError`].
+pub fn again(known: &Arc<Devices>, info: &UnitInfo, capture: Option<&Capture>) -> Result<Unit, ConnectError> {
+    let port = port(known, Some(&Selector::from(&info.location)), capture)?;
+    let mut unit = Unit { info: info.clone(), port };
+    unit.find_again()?;
+    Ok(unit)
+}
+
+/// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
+/// as for [`choose`].
+///
+/// # Errors
+/// [`ConnectError`].
+pub fn port(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    capture: Option<&Capture>,
+) -> Result<Box<dyn Port>, ConnectError> {
+    if let Some(Selector::Virtual(dir)) = selector {
+        let mut port = VirtualPort::open_dir(&virtual_folder(dir.clone())?)?;
+        port.watch(watch(capture));
+        return Ok(Box::new(port));
+    }
+    let all = usb::discover(&known.known_units()).map_err(|error| ConnectError::unsearched(error, selector))?;
+    Ok(Box::new(usb_port(chosen(all, selector)?, capture)))
+}
+
+/// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
+///
+/// # Errors
+/// [`ConnectError::None`] or [`ConnectError::Tunnelled`] if no unit is attached.
+pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, ConnectError> {
+    let found = usb::discover(&known.known_units())?;
+    if found.is_empty() {
+        return Err(ConnectError::none());
+    }
+    Ok(found.into_iter().map(|found| Box::new(usb_port(found, capture)) as Box<dyn Port>).collect())
+}
+
+fn usb_port(mut found: Found, capture: Option<&Capture>) -> UsbPort {
+    found.watch = watch(capture);
+    UsbPort::of(&found)
+}
+
+/// Returns a watch that records one unit into a capture, on a bus of its own.
+fn watch(capture: Option<&Capture>) -> Watch {
+    let mut watch = Watch::default();
+    if let Some(capture) = capture {
+        watch.add(capture.bus());
+    }
+    watch
+}
+
+/// Returns the folder in which a virtual unit will be made, if that is what the selector names.
+pub fn new_virtual(selector: Option<&Selector>) -> Option<PathBuf> {
+    let Some(Selector::Virtual(dir)) = selector else { return None };
+    virtual_folder(dir.clone()).ok().filter(|dir| VirtualUnit::is_new(dir))
+}
+
+/// The folder of a virtual unit; without a name, the one in the user's data folder. A leading `~` is the home folder.
+///
+/// # Errors
+/// [`ConnectError::NoDataFolder`].
+pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, ConnectError> {
+    if let Some(dir) = dir {
+        // No shell expands the tilde behind `virtual:`.
+        let Ok(below) = dir.strip_prefix("~") else { return Ok(dir) };
+        let home = etcetera::home_dir().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
+        return Ok(home.join(below));
+    }
+    let strategy = etcetera::choose_base_strategy().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
+    Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
+}
+
+fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, ConnectError> {
+    let infos = |found: &[Found]| found.iter().map(|found| found.info.clone()).collect::<Vec<_>>();
+    let all = infos(&found);
+    let mut matching = found;
+    matching.retain(|found| selector.is_none_or(|selector| selector.matches(&found.info)));
+    match (matching.len(), selector) {
+        (1, _) => Ok(matching.remove(0)),
+        (0, None) => Err(ConnectError::none()),
+        (0, Some(selector)) => Err(ConnectError::NoMatch { selector: selector.clone(), found: all }),
+        (_, None) => Err(ConnectError::Several { found: all }),
+        (_, Some(selector)) => Err(ConnectError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),
+    }
+}
+
+/// Reasons no unit was opened. Nothing was sent to any unit.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// No unit is connected.
+    #[error("no ASM2464PD unit is connected")]
+    None,
+    /// No unit is connected over USB, but these are over USB4 or Thunderbolt.
+    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
+    Tunnelled(Tunnels),
+    /// The same, and the host has not authorised one of them.
+    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
+    Unauthorised(Tunnels),
+    /// Several units are connected, and none was selected.
+    #[error("{} units are connected: {}", found.len(), listed(found))]
+    Several {
+        /// The units that were found.
+        found: Vec<UnitInfo>,
+    },
+    /// The selected unit is not connected.
+    #[error(
+        "no unit matches {selector}{} (connected: {})",
+        meant(selector, found),
+        if found.is_empty() { "none".to_owned() } else { listed(found) }
+    )]
+    NoMatch {
+        /// The unit that was asked for.
+        selector: Selector,
+        /// The units that were found.
+        found: Vec<UnitInfo>,
+    },
+    /// Several units have the requested serial number.
+    #[error("{} units have the serial number {selector}: {}", found.len(), listed(found))]
+    Ambiguous {
+        /// The serial number that was asked for.
+        selector: Selector,
+        /// The units that match.
+        found: Vec<UnitInfo>,
+    },
+    /// Another unit has taken the place of the selected one.
+    #[error(
+        "another unit is at {} now: {} {}",
+        found.location,
+        found.id,
+        found.serial.as_ref().map_or("without a serial number".to_owned(), |serial| format!("with serial number {serial}"))
+    )]
+    Other {
+        /// The unit that is there.
+        found: Box<UnitInfo>,
+    },
+    /// The virtual unit's folder can't be used.
+    #[error(transparent)]
+    Virtual(#[from] virtual_unit::VirtualOpenError),
+    /// The unit is not at its port, or the system can't tell.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The system names no data folder for the virtual unit.
+    #[error("no data folder for the virtual unit: {0}")]
+    NoDataFolder(String),
+    /// libusb or the system failed.
+    #[error(transparent)]
+    Usb(#[from] UsbError),
+}
+
+asm2464::coded!(ConnectError {
+    None => Device "asmpatch::device::none",
+    Tunnelled => Device "asmpatch::device::tunnelled",
+    Unauthorised => Device "asmpatch::device::unauthorised",
+    Several => Refused "asmpatch::device::several",
+    NoMatch => Device "asmpatch::device::no_match",
+    Ambiguous => Refused "asmpatch::device::ambiguous",
+    Other => Device "asmpatch::device::other",
+    Virtual(cause) => cause,
+    Port(cause) => cause,
+    NoDataFolder => Usage "asmpatch::device::no_data_folder",
+    Usb(cause) => cause,
+});
+
+impl ConnectError {
+    /// The error if no unit is connected. Looks at the system's USB4, Thunderbolt and PCIe.
+    pub fn none() -> Self {
+        let tunnels = Sysfs::system().tunnels();
+        if tunnels.is_empty() { Self::None } else { Self::over(tunnels) }
+    }
+
+    /// The error if no unit is connected over USB, but these are over USB4 or Thunderbolt.
+    pub fn over(tunnels: Tunnels) -> Self {
+        if tunnels.await_authorisation() { Self::Unauthorised(tunnels) } else { Self::Tunnelled(tunnels) }
+    }
+
+    /// The error if the buses can't be searched for this unit. If the selector looks like a mistyped virtual unit,
+    /// reports that instead of the USB error.
+    pub(super) fn unsearched(error: UsbError, selector: Option<&Selector>) -> Self {
+        let mistyped = selector.filter(|selector| {
+            let selector = selector.to_string();
+            suggest::nearest(&selector, [&*in_software(&selector)]).is_some()
+        });
+        match mistyped {
+            Some(selector) => Self::NoMatch { selector: selector.clone(), found: Vec::new() },
+            None => Self::Usb(error),
+        }
+    }
+}
+
+/// The question whether a connected unit's port or serial number, or a virtual unit was meant.
+fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
+    let selector = selector.to_string();
+    let connected = found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten();
+    let names: Vec<String> = connected.chain([in_software(&selector)]).collect();
+    suggest::question(suggest::nearest(&selector, names.iter().map(String::as_str)))
+}
+
+/// The name of a virtual unit that this selector may have meant.
+fn in_software(selector: &str) -> String {
+    match selector.split_once(':') {
+        Some((_, place)) => format!("virtual:{place}"),
+        None => "virtual".to_owned(),
+    }
+}
+
+fn listed(found: &[UnitInfo]) -> String {
+    found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464_chip::practice;
+    use asm2464_dock::virtual_unit::{Scenario, VirtualUnit};
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_by_port_serial_or_folder() {
+        let of = |text: &str| text.parse::<Selector>().unwrap();
+        assert_eq!(of("3-1.2"), Selector::Port("3-1.2".parse().unwrap()));
+        assert_eq!(of("AAAABBBB0060"), Selector::Serial("AAAABBBB0060".to_owned()));
+        assert_eq!(of("virtual"), Selector::Virtual(None));
+        assert_eq!(of("virtual:"), Selector::Virtual(None));
+        assert_eq!(of("virtual:/tmp/unit"), Selector::Virtual(Some("/tmp/unit".into())));
+        let home = etcetera::home_dir().unwrap();
+        assert_eq!(virtual_folder(Some("~/docks/a".into())).unwrap(), home.join("docks/a"));
+        for own in ["a/~/b", "~a", "/~"] {
+            assert_eq!(virtual_folder(Some(own.into())).unwrap(), PathBuf::from(own));
+        }
+        assert_eq!(of("virtuality"), Selector::Serial("virtuality".to_owned()));
+    }
+
+    fn unit(serial: &str) -> Unit {
+        let scenario = Scenario::parse(&format!("serial = '{serial}'\n")).unwrap();
+        let image = practice::image().to_file();
+        let unit = VirtualUnit::in_memory(scenario, serial.as_bytes(), Some(&image)).unwrap();
+        Unit::at(Box::new(VirtualPort::new("u", unit))).unwrap()
+    }
+
+    #[test]
+    fn a_unit_is_found_again_at_its_port_and_another_one_there_is_not_taken_for_it() {
+        let mut first = unit("A");
+        first.find_again().unwrap();
+        let mut moved = Unit { info: first.info.clone(), port: unit("B").port };
+        let error = moved.find_again().unwrap_err();
+        assert_eq!(asm2464::Coded::code(&error), "asmpatch::device::other");
+        assert!(error.to_string().contains("with serial number B"), "{error}");
+    }
+
+    #[test]
+    fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_not_taken_for_one() {
+        let message =
+            |text: &str| ConnectError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
+        assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
+        assert!(message("virtul").contains("did you mean `virtual`?"));
+        assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
+    }
+
+    #[test]
+    fn a_mistyped_virtual_unit_is_recognised_where_usb_cant_be_used() {
+        let message = |text: &str| {
+            let error = UsbError::Gone { port: "3-1".parse().unwrap() };
+            ConnectError::unsearched(error, Some(&text.parse().unwrap())).to_string()
+        };
+        assert!(message("virtul:m1").contains("did you mean `virtual:m1`?"), "{}", message("virtul:m1"));
+        for other in ["3-1", "00:1B:21", "LAB-07"] {
+            assert_eq!(message(other), "the unit at 3-1 was unplugged");
+        }
+    }
+}

@@ -28,6 +28,7 @@ mod program {
     mod terminal;
     mod vendor_flash;
     mod vm;
+    mod whole_flash;
     mod xdata;
 }
 

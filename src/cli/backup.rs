@@ -3,18 +3,22 @@
 use std::path::PathBuf;
 
 use crate::failure::{AnyFailure, Failure};
+use crate::flash::access::Access;
 use crate::flash::backup::BackedUpUnit;
 use crate::flash::backup_folder;
 use crate::flash::fitting::FiledBackup;
-use crate::flash::progress::FlashStep;
+use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::whole_flash::{self, WholeFlash};
 use crate::image::OpenImage;
 use asm2464::Kind;
+use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
+use asm2464::flash::JedecId;
+use asm2464::progress::Progress as _;
 use serde::Serialize;
 
-use super::arguments::BackupPlace;
-use super::arguments::PortArgs;
-use super::context::Context;
+use super::arguments::{BackupPlace, PortArgs};
+use super::context::{Context, ErrorJson};
 use super::flash::Screen;
 use super::{print, table, user_files};
 use crate::cli::errors::Exit;
@@ -23,9 +27,13 @@ use crate::cli::interrupt;
 /// Save a unit's configuration blocks and firmware, with digests.
 ///
 /// Reads everything and writes nothing to the unit. A unit in its boot loader can't be read.
+///
+/// With --whole-flash it then reads every byte of the flash of a unit with open firmware, which takes a while. If it stops,
+/// the same command continues. Stock firmware lets nobody read that much: there the exit status is 5, and the backup is
+/// complete without it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before\n  asmpatch backup --list"
+    after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before\n  asmpatch backup --whole-flash\n  asmpatch backup --list"
 )]
 pub struct Args {
     /// Create the backup in this folder; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. Never
@@ -36,8 +44,12 @@ pub struct Args {
     #[command(flatten)]
     place: BackupPlace,
 
+    /// Also save every byte of the flash, as flash-whole.bin in the backup's folder. Needs open firmware on the unit.
+    #[arg(long)]
+    whole_flash: bool,
+
     /// List the backups where all backups go: unit, firmware, date and folder. Talks to no unit.
-    #[arg(long, conflicts_with_all = ["output", "device", "usb_ids", "device_dirs", "pcap"])]
+    #[arg(long, conflicts_with_all = ["output", "whole_flash", "device", "usb_ids", "device_dirs", "pcap"])]
     list: bool,
 
     #[command(flatten)]
@@ -65,6 +77,44 @@ pub(super) struct BackupJson {
     version: Option<String>,
     /// Whether the backup can be restored: its firmware passes the chip's checks.
     restorable: bool,
+    /// With --whole-flash: the copy of the whole flash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole_flash: Option<WholeFlashJson>,
+    /// With --whole-flash: why there is no copy of the whole flash. The backup is complete without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole_flash_error: Option<ErrorJson>,
+}
+
+/// A copy of a whole flash.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct WholeFlashJson {
+    /// The copy.
+    file: String,
+    /// Whether this run created the file; `false` if it was already there with the same content.
+    new: bool,
+    /// Bytes.
+    size: usize,
+    /// Bytes of it that an earlier run had read, and this one continued.
+    resumed_at: usize,
+    /// Its SHA-256.
+    sha256: Sha256Digest,
+    /// The flash's answer to command 9F, which gives the size.
+    jedec_id: JedecId,
+}
+
+impl WholeFlashJson {
+    fn of(copy: &WholeFlash) -> Self {
+        let WholeFlash { file, is_new, size, resumed_at, sha256, jedec_id } = copy;
+        Self {
+            file: file.display().to_string(),
+            new: *is_new,
+            size: *size,
+            resumed_at: *resumed_at,
+            sha256: *sha256,
+            jedec_id: *jedec_id,
+        }
+    }
 }
 
 impl print::Document for BackupJson {
@@ -143,24 +193,39 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
-    let backup = Screen::backup(context, &mut *port, FlashStep::Backup, interrupt)?;
+    let mut access = Access::open(&mut *port)?;
+    let backup = Screen::backup(context, &mut *port, &mut access, FlashStep::Backup, interrupt)?;
     let folder = match &args.output {
         Some(folder) => folder.clone(),
         None => args.place.folder()?.join(backup.folder_name()),
     };
     let saved = backup_folder::save(&backup, &folder)?;
+    let whole = args.whole_flash.then(|| {
+        Screen::of_one(context, backup.unit.device.clone(), |bar| {
+            bar.event(FlashEvent::Begin(FlashStep::WholeFlash));
+            whole_flash::copy(&mut access, &backup, &saved.folder, bar, interrupt)
+        })
+    });
+    drop(access);
     let firmware = backup.firmware();
+    let (copy, failure) = match whole {
+        Some(Ok(copy)) => (Some(copy), None),
+        Some(Err(failure)) => (None, Some(failure)),
+        None => (None, None),
+    };
     if args.json {
-        let json = BackupJson {
+        let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.command_line));
+        print::json(&BackupJson {
             backup: saved.folder.display().to_string(),
             new: saved.is_new,
-            device: backup.unit.device,
-            usb_id: backup.unit.usb_id,
-            serial: backup.unit.serial,
-            version: backup.unit.firmware_version,
+            device: backup.unit.device.clone(),
+            usb_id: backup.unit.usb_id.clone(),
+            serial: backup.unit.serial.clone(),
+            version: backup.unit.firmware_version.clone(),
             restorable: firmware.is_ok(),
-        };
-        print::json(&json);
+            whole_flash: copy.as_ref().map(WholeFlashJson::of),
+            whole_flash_error: error.map(|error| error.at(&backup.unit.device)),
+        });
     } else {
         let BackedUpUnit { device, usb_id, state, serial, .. } = &backup.unit;
         outln!("{}: {usb_id} ({state}), serial {}", device.shown(), serial.shown());
@@ -173,7 +238,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             lines.push(("firmware", format!("{what}, {} bytes", image.file_len())));
         }
         lines.push(("backup", saved.to_string().shown().to_string()));
+        lines.extend(copy.as_ref().map(|copy| ("flash", copy_words(copy))));
         table::print_labelled(2, lines);
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
     }
     match firmware {
         Ok(_) => Ok(Exit::Done),
@@ -182,4 +251,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             Err(Failure::new(Kind::CheckFailed.code("asmpatch::backup::unusable"), message).because(source).into())
         }
     }
+}
+
+fn copy_words(copy: &WholeFlash) -> String {
+    let how = match copy.resumed_at {
+        _ if !copy.is_new => " (already there, with the same content)".to_owned(),
+        0 => String::new(),
+        at => format!(" (continued after {at})"),
+    };
+    format!("{}, {} bytes, JEDEC ID {}{how}", copy.file.shown(), copy.size, copy.jedec_id)
 }

@@ -77,6 +77,12 @@ impl Backup {
         Image::parse(&image_file(&self.parts))
     }
 
+    /// The first slot, as it is in the flash.
+    pub fn slot(&self) -> Vec<u8> {
+        let [one, two] = &self.parts;
+        [self.blocks.as_flattened(), one, two].concat()
+    }
+
     /// SHA-256 over everything that was read. Two backups of the same content have the same digest.
     pub fn content_digest(&self) -> [u8; 32] {
         let mut digest = Sha256::new();

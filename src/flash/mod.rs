@@ -25,3 +25,4 @@ pub mod progress;
 pub mod recovery;
 pub mod run;
 pub mod session;
+pub mod whole_flash;

@@ -19,6 +19,9 @@ pub enum FlashStep {
     /// Reads everything and saves it.
     #[display("back up")]
     Backup,
+    /// Through registers: reads every byte of the flash and saves it beside the backup.
+    #[display("read the whole flash")]
+    WholeFlash,
     /// Through registers: checks that the flash's block protection can be cleared.
     #[display("check the block protection")]
     CheckProtection,

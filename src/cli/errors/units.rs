@@ -26,17 +26,31 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a copy has 2 MiB, or the first 256 bytes alone for `asmpatch flash IMAGE --config-from COPY`; `asmpatch info \
          FILE` shows what a file is";
     "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::only_commands",
+        "the backup is complete, and is all that `asmpatch restore` needs. Open firmware lets asmpatch read the rest: \
+         `asmpatch flash ed4e39b` changes the first slot alone, then run this command again, then `asmpatch restore` \
+         with the backup. Or read the flash with a programmer and a clip: `asmpatch info FILE` shows such a copy";
     "asmpatch::backup::save",
         "depending on the system's error, make room on the disk, check that you may write there, or raise the limit of \
          open files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`. No \
          partial backup is left";
+    "asmpatch::backup::smaller_flash",
+        "the backup is complete, but nobody knows how long the flash is, so there is no copy of all of it. Power-cycle \
+         the unit and run the command again, in case the ID was misread; otherwise a programmer and a clip read it";
+    "asmpatch::backup::unknown_flash",
+        "the backup is complete, and is all that `asmpatch restore` needs. A copy of the wrong length would look like \
+         a whole one, so there is none. Please report the ID with the name of the dock; a programmer and a clip read \
+         any flash";
     "asmpatch::backup::unread",
         "depending on the system's error, run asmpatch as the user who made that backup, or raise the limit of open \
          files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
-    "asmpatch::backup::unsteady_block" | "asmpatch::backup::unsteady_part",
+    "asmpatch::backup::unsteady_block" | "asmpatch::backup::unsteady_flash" | "asmpatch::backup::unsteady_part",
         "discard what was read; " OtherCableNoHub ", and run the command again";
     "asmpatch::backup::unusable",
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; " OtherCable;
+    "asmpatch::backup::whole_flash",
+        "the backup is complete. Make room on the disk, or check that you may write to its folder, and run the command \
+         again: it continues with what was saved";
     "asmpatch::bench::baseline",
         "write one with `asmpatch bench --json > before.json`; `asmpatch help bench.md` describes it";
     "asmpatch::bench::baseline_schema", "measure the baseline again with this version";

@@ -57,26 +57,33 @@ impl Screen {
         UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units, is_held: false }
     }
 
-    /// Reads all of a unit's flash, as `step`, with a bar.
+    /// Reads a backup of a unit, as `step`, with a bar.
     ///
     /// # Errors
     /// Fails if there is no unit, or if its flash can't be read.
     pub fn backup(
         context: &Context,
         port: &mut dyn Port,
+        access: &mut Access,
         step: FlashStep,
         interrupt: Interrupt<'_>,
     ) -> Result<Backup, AnyFailure> {
         let (location, attached) = (port.location(), port.attached()?);
-        let mut access = Access::open(port)?;
-        let screen = Self::start(context, false, vec![location.to_string()]);
+        Self::of_one(context, location.to_string(), |bar| {
+            bar.event(FlashEvent::Total(backup::BACKUP_BYTES));
+            bar.event(FlashEvent::Begin(step));
+            Ok(backup::read(access, &location, &attached, bar, interrupt)?)
+        })
+    }
+
+    /// Does work on one unit, with a bar for it.
+    pub fn of_one<T>(context: &Context, device: String, work: impl FnOnce(&mut UnitProgress) -> T) -> T {
+        let screen = Self::start(context, false, vec![device]);
         let mut bar = screen.unit(0);
-        bar.event(FlashEvent::Total(backup::BACKUP_BYTES));
-        bar.event(FlashEvent::Begin(step));
-        let found = backup::read(&mut access, &location, &attached, &mut bar, interrupt);
+        let outcome = work(&mut bar);
         drop(bar);
         screen.finish();
-        Ok(found?)
+        outcome
     }
 
     /// Waits until all messages are printed.

@@ -1,6 +1,7 @@
 //! `verify --device`: compares a unit's flash with an image.
 
 use crate::failure::AnyFailure;
+use crate::flash::access::Access;
 use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
 use crate::unit::{self, Selector};
@@ -40,7 +41,8 @@ pub fn read(selector: &Selector, ids: &KnownUnits, context: &Context) -> Result<
     let interrupt = interrupt::install();
     let devices = ids.load()?;
     let mut port = opened(Some(selector), |device| unit::port(&devices, device, None))?;
-    Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)
+    let mut access = Access::open(&mut *port)?;
+    Screen::backup(context, &mut *port, &mut access, FlashStep::Compare, interrupt)
 }
 
 impl Comparison {

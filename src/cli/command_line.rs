@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 
 use super::errors;
 use crate::advice::{Advice, Hands};
-use crate::doctor::{OPEN_RUNTIME, PATCHED_RUNTIME};
+use crate::runtimes::{OPEN_RUNTIME, PATCHED_RUNTIME};
 use crate::shell;
 use crate::unit::Selector;
 

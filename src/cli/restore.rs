@@ -67,6 +67,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             serial_given: false,
         },
         images,
+        runtime: crate::embedded::runtime()?,
         source: format!(
             "{}: backup of {} ({}), serial {}",
             args.folder.shown(),

@@ -1,8 +1,7 @@
 //! Diagnosis from an examination, line by line, with advice. Pure.
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, is_runtime_product, open_build_lacks};
-use asm2464::scsi::runtime::Variables;
+use asm2464::firmware::{BridgeState, open_build_lacks};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage};
 use asm2464_host::pcie::{Function, Survey, class_name, vendor_name};
@@ -13,15 +12,11 @@ use self::Verdict::{Bad, Good, Note, Unknown};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
 use crate::restart::retrains;
-use crate::runtimes::{Runtime, ids_in_words};
+use crate::runtimes::{Drives, OPEN_RUNTIME, PATCHED_RUNTIME, Runtime};
 use crate::unit::facts::{
     Asked, Contents, Facts, FlashPart, PipeState, Problem, RunningFirmware, SLOW_GOVERNOR, Timing,
 };
 
-/// The runtime that drives the open firmware.
-pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
-/// The runtime that drives the patched vendor firmware.
-pub const PATCHED_RUNTIME: &str = "tinygrad up to v0.13.0";
 /// The runtime of a device that the user expects and that asmpatch does not know.
 const OWN_RUNTIME: &str = "your own, for the device that you expect";
 
@@ -227,61 +222,36 @@ fn access(facts: &Facts) -> Finding {
 }
 
 /// Returns the finding about the firmware, and the runtime that drives it.
-fn firmware(facts: &Facts, opened_by: &Runtime) -> (Finding, Option<&'static str>) {
-    use {OPEN_RUNTIME as OPEN, PATCHED_RUNTIME as PATCHED};
+fn firmware(facts: &Facts, runtime: &Runtime) -> (Finding, Option<&'static str>) {
     let id = facts.unit.id;
-    let product = facts.unit.product.shown();
     if let Asked::Failed(trouble) = &facts.contents {
         return (problem(Bad, trouble), None);
     }
     let runs = facts.contents.answer().map(Contents::runs);
-    let line = match (&runs, facts.unit.state) {
+    let (what, drives) = match (&runs, facts.unit.state) {
         // The advice depends on the unit's backups, and is added elsewhere.
-        (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
-        (_, BridgeState::OpenFirmware) if !opened_by.open.contains(&id) => {
-            let ids = ids_in_words(&opened_by.open);
-            let found = format!("open firmware {product}, under {id}: tinygrad opens {ids} alone");
-            advise(Bad, found, Advice::FlashOtherId)
-        }
-        (_, BridgeState::OpenFirmware) if is_runtime_product(&facts.unit.product) => {
-            let found = format!("open firmware {product}, under {id}: {OPEN}");
-            return match open_build_lacks(&facts.unit.product) {
-                Some(lacks) => (advise(Good, found, Advice::NewerBuild(lacks)), Some(OPEN)),
-                None => (line(Good, found), Some(OPEN)),
-            };
-        }
+        (_, BridgeState::BootLoader) => return (line(Bad, format!("the boot loader in ROM, under {id}")), None),
         (_, BridgeState::OpenFirmware) => {
-            advise(Bad, format!("open firmware that calls itself {product}"), Advice::FlashCustom)
+            let product = &facts.unit.product;
+            (format!("open firmware {}", product.shown()), runtime.drives_open(product, Some(id)))
         }
-        (Some(RunningFirmware::Flashed(firmware)), _)
-            if firmware.answers_writes() && opened_by.patched.contains(&id) =>
-        {
-            let variables = firmware.version().and_then(Variables::of);
-            if variables != Some(Variables::As240417) {
-                let (verdict, why) = match variables {
-                    Some(_) => {
-                        (Bad, "this version keeps those variables elsewhere, and answers each WRITE(16) with 2/3A")
-                    }
-                    None => (Unknown, "it is not known where this version keeps those variables"),
-                };
-                let found = format!("{firmware}, under {id}: {PATCHED} initialises 240417; {why}");
-                return (advise(verdict, found, Advice::FlashInitialised), None);
-            }
-            let found = format!("{firmware}, under {id}: {PATCHED}");
-            return (advise(Good, found, Advice::FlashForLater), Some(PATCHED));
-        }
-        (Some(RunningFirmware::Flashed(firmware)), _) if firmware.answers_writes() => {
-            let ids = ids_in_words(&opened_by.patched);
-            advise(Bad, format!("{firmware}, under {id}: tinygrad looks for {ids}"), Advice::PatchIdentity)
-        }
-        (Some(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_))), _) => {
-            let found = format!("{runs}, under {id}: no GPU runtime drives it over USB");
-            advise(Bad, found, Advice::FlashForRuntime)
-        }
-        (Some(runs), _) => advise(Bad, runs.to_string(), Advice::StartFlashed),
-        (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", facts.unit.state)),
+        (Some(RunningFirmware::Flashed(firmware)), _) => (firmware.to_string(), runtime.drives(firmware, Some(id))),
+        (Some(runs @ RunningFirmware::Vendor(_)), _) => (runs.to_string(), Drives::Vendor),
+        (Some(runs), _) => return (advise(Bad, runs.to_string(), Advice::StartFlashed), None),
+        (None, state) => return (line(Unknown, format!("{state}, under {id}; asmpatch couldn't ask it")), None),
     };
-    (line, None)
+    let found = format!("{what}, under {id}: {}", runtime.words(drives));
+    match drives {
+        Drives::Open(None) => (line(Good, found), Some(OPEN_RUNTIME)),
+        Drives::Open(Some(lacks)) => (advise(Good, found, Advice::NewerBuild(lacks)), Some(OPEN_RUNTIME)),
+        Drives::Patched => (advise(Good, found, Advice::FlashForLater), Some(PATCHED_RUNTIME)),
+        Drives::OpenUnderOtherId => (advise(Bad, found, Advice::FlashOtherId), None),
+        Drives::OtherName => (advise(Bad, found, Advice::FlashCustom), None),
+        Drives::PatchedUnderOtherId => (advise(Bad, found, Advice::PatchIdentity), None),
+        Drives::OtherVariables => (advise(Bad, found, Advice::FlashInitialised), None),
+        Drives::UnknownVariables => (advise(Unknown, found, Advice::FlashInitialised), None),
+        Drives::Vendor => (advise(Bad, found, Advice::FlashForRuntime), None),
+    }
 }
 
 fn part(facts: &Facts) -> Option<Finding> {

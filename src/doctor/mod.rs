@@ -68,8 +68,6 @@ mod diagnose;
 mod examine;
 mod report;
 
-pub use diagnose::{
-    Candidate, Diagnosis, OPEN_RUNTIME, PATCHED_RUNTIME, SupplyState, TopicLine, Verdict, Wanted, diagnose,
-};
+pub use diagnose::{Candidate, Diagnosis, SupplyState, TopicLine, Verdict, Wanted, diagnose};
 pub use examine::{DoctorOptions, Question, examine};
 pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};

@@ -93,6 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
         },
         images,
+        runtime: crate::embedded::runtime()?,
         source: format!("the unit's own, SHA-256 {}", context.digest(&image.sha256)),
         invoked: args.writing.invoked(Writes::Fields, what, None),
     };

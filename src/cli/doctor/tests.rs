@@ -3,8 +3,8 @@
 use crate::doctor::{self, DoctorOptions, Report, TopicLine, Verdict, Wanted, examine, hashed};
 use crate::patch::{PatchSet, Selection};
 use crate::tests::unknown_open_build;
-use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem};
 use crate::unit::facts::HostState;
+use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem};
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};

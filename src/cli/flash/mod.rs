@@ -176,6 +176,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: NewFirmware { from_virtual, ..subject },
         images,
+        runtime: crate::embedded::runtime()?,
         source: words,
         invoked: args.writing.invoked(Writes::Image, args.what(), args.config_from.clone()),
     };

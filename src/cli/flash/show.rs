@@ -16,6 +16,7 @@ use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
 use crate::flash::run::FlashReport;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::image::Firmware;
+use crate::runtimes::Drives;
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, FlashAddress, UsbId};
@@ -67,6 +68,7 @@ pub fn plan(
         line("disk", UNCHECKED_DISK);
     }
     line("becomes", &format!("{firmware} under {}", identity_words(plan.usb_id)));
+    line("runtime", &runtime_words(job, plan));
     line("behind", &behind_words(&seen.running.behind(), firmware).shown().to_string());
     match backup_into {
         Some(folder) => line("backup", &format!("first, into {}", folder.shown())),
@@ -120,6 +122,16 @@ pub fn plan(
     line("then", &format!("{order}, come back as {}", identity_words(plan.usb_id)));
     notes(plan, job, terms).iter().for_each(|note| line("note", note));
     table::labelled(2, lines)
+}
+
+/// Says whether a GPU runtime will drive the unit, as `doctor` does afterwards.
+fn runtime_words(job: &WritingJob, plan: &FlashPlan) -> String {
+    let drives = job.runtime.drives(job.subject.firmware(), plan.usb_id);
+    let words = job.runtime.words(drives);
+    match drives {
+        Drives::Open(Some(lacks)) => format!("{words}; {lacks}"),
+        _ => words,
+    }
 }
 
 /// Hints about what the user may want to do differently.
@@ -393,6 +405,8 @@ struct PlanJson<'a> {
     firmware: String,
     /// The VID:PID that it comes back with; nothing if it is the chip's own.
     usb_id: Option<String>,
+    /// The GPU runtime that will drive it, or why none will, in words.
+    runtime: String,
     /// The fields of its configuration that change.
     changes: Vec<&'a FieldChange>,
     /// What nobody has seen work yet.
@@ -490,6 +504,7 @@ fn plan_json<'a>(plan: &'a FlashPlan, job: &WritingJob, unit: &PreparedUnit) -> 
         write: !matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Refused(_)),
         firmware: job.subject.firmware().to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
+        runtime: runtime_words(job, plan),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
         unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
         notes: notes(plan, job, &unit.terms),

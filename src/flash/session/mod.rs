@@ -37,6 +37,7 @@ use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure, fenced};
 use crate::image::{Images, Proof};
+use crate::runtimes::Runtime;
 use crate::unit;
 
 /// What a command is going to write.
@@ -45,6 +46,8 @@ pub struct WritingJob {
     pub subject: NewFirmware,
     /// What is known of images in this run.
     pub images: Images,
+    /// What GPU runtimes open.
+    pub runtime: Runtime,
     /// The image or the backup, in words.
     pub source: String,
     /// The command that was run.

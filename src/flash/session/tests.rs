@@ -59,6 +59,7 @@ fn job(writes: Writes, names_blocks: bool) -> WritingJob {
     WritingJob {
         subject: NewFirmware { proof, is_unknown: false, from_virtual: false, serial_given: false },
         images: crate::embedded::patches().unwrap().into(),
+        runtime: crate::embedded::runtime().unwrap(),
         source: String::new(),
         invoked: Arc::new(InvokedCommand {
             writes,

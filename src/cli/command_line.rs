@@ -18,7 +18,7 @@ const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
     match hands {
         Hands::FindBackup => {
             "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
-             identity that any unit gets, `asmpatch flash FILE --no-backup`: `asmpatch help recovery`"
+             identity of a new board, `asmpatch flash FILE --no-backup`: `asmpatch help recovery`"
         }
         Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"

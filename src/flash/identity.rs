@@ -1,7 +1,8 @@
 //! Identity of units: the serial number and the USB4 identity. Pure.
 
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
 use asm2464::flash::BlockBytes;
+use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
 /// Identity of a unit in its configuration blocks.
@@ -63,6 +64,11 @@ pub(crate) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Optio
 /// Whether a serial number identifies no unit: it is empty, or the boot loader's zeros.
 pub fn is_nobodys(serial: &str) -> bool {
     serial.bytes().all(|byte| byte == b'0')
+}
+
+/// Whether a unit shows a blank flash: its boot loader, without a serial number in block 0.
+pub(super) fn is_blank_board(unit: &UnitInfo) -> bool {
+    unit.state == BridgeState::BootLoader && is_nobodys(unit.serial())
 }
 
 /// Whether a serial number is of the vendor's template: AAAABBBB and four hexadecimal digits. Makers leave it in, so docks

@@ -18,6 +18,7 @@ pub mod error;
 pub mod fitting;
 pub mod flash_copy;
 pub mod identity;
+pub mod neutral;
 pub mod observe;
 pub mod offers;
 pub mod plan;

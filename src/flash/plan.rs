@@ -13,6 +13,7 @@ use super::access::UnitBlocks;
 use super::access::is_readable;
 use super::backup::Backup;
 use super::identity::UnitIdentity;
+use super::neutral::NeutralIdentity;
 use crate::image::{OpenImage, Proof};
 
 /// Source of a planned configuration block, before the edits.
@@ -29,6 +30,16 @@ pub enum BlockSource {
     /// The known blocks that suit any unit, because neither the unit nor a backup has a valid one.
     #[display("the known block that serves any unit")]
     Known,
+    /// The neutral identity, in place of the known blocks.
+    #[display("neutral, the chip maker's")]
+    Neutral,
+}
+
+impl BlockSource {
+    /// Whether the block stands in for one of the unit's own, which nobody has.
+    pub const fn stands_in(self) -> bool {
+        matches!(self, Self::Known | Self::Neutral)
+    }
 }
 
 /// A change of a field's value, in words.
@@ -66,6 +77,15 @@ impl BlockPlan {
     }
 }
 
+/// The serial number that a run chose for one of its units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChosenSerial {
+    /// The serial number.
+    pub text: String,
+    /// Whether the run drew it, because there was no other. A backup's blocks then take precedence.
+    pub is_drawn: bool,
+}
+
 /// Everything that will be written to one unit, and how it must come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlashPlan {
@@ -83,6 +103,8 @@ pub struct FlashPlan {
     pub long_e4: Option<bool>,
     /// The identity that the unit must come back with; `None` if block 0 holds none, and the chip uses its own.
     pub usb_id: Option<UsbId>,
+    /// The serial number that the run chose for this unit, as none of the command's words says.
+    pub chosen_serial: Option<ChosenSerial>,
 }
 
 impl FlashPlan {
@@ -99,6 +121,25 @@ impl FlashPlan {
         image: &Proof,
         edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
     ) -> Result<Self, ConfigBlockError> {
+        Self::flash_with(attached, unit, backup, None, image, edit)
+    }
+
+    /// As [`FlashPlan::flash`], with the neutral identity, if there is one, in place of the known blocks.
+    ///
+    /// # Errors
+    /// If the edit or the identity's serial number does not fit its field.
+    pub fn flash_with(
+        attached: UnitInfo,
+        unit: UnitBlocks,
+        backup: Option<&Backup>,
+        neutral: Option<&NeutralIdentity>,
+        image: &Proof,
+        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
+    ) -> Result<Self, ConfigBlockError> {
+        let (stand_ins, stand_in) = match neutral {
+            Some(neutral) => (neutral.blocks()?, BlockSource::Neutral),
+            None => (known_blocks(), BlockSource::Known),
+        };
         let base = |index: BlockIndex| {
             let at = usize::from(index.number());
             let from_backup = backup.and_then(|backup| backup.block(index).ok());
@@ -106,7 +147,7 @@ impl FlashPlan {
             match (from_backup, from_unit) {
                 (Some(block), _) => (block, BlockSource::Backup),
                 (None, Some(block)) => (block, BlockSource::Unit),
-                (None, None) => (known_blocks()[at], BlockSource::Known),
+                (None, None) => (stand_ins[at], stand_in),
             }
         };
         let (zero, zero_source) = base(BlockIndex::Zero);
@@ -152,6 +193,7 @@ impl FlashPlan {
             long_e4: proof.report.long_e4,
             usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
             open,
+            chosen_serial: None,
         }
     }
 
@@ -185,11 +227,16 @@ impl FlashPlan {
         UnitIdentity::of(self.blocks.each_ref().map(|block| Some(&block.new)))
     }
 
+    /// The serial number in the new block 0, if that is valid.
+    pub fn serial(&self) -> Option<String> {
+        let block = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new).ok()?;
+        Some(block.text(ConfigField::Serial))
+    }
+
     /// Whether the unit will have its own serial number, as far as is known. With the known block 0 it will not.
     pub fn has_own_serial(&self) -> bool {
-        let known = known_blocks()[0];
-        let new = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new);
-        new.is_ok_and(|new| new.text(ConfigField::Serial) != known.text(ConfigField::Serial))
+        let known = known_blocks()[0].text(ConfigField::Serial);
+        self.serial().is_some_and(|serial| serial != known)
     }
 }
 
@@ -264,6 +311,25 @@ mod tests {
             assert!(plan.blocks.iter().all(BlockPlan::differs));
             assert!(!plan.has_own_serial() && !plan.reads_back());
         }
+    }
+
+    #[test]
+    fn the_neutral_identity_stands_in_for_missing_blocks_alone() {
+        let image = proof();
+        let boot_loader = attached(BridgeState::BootLoader);
+        let neutral = NeutralIdentity::draw("", Some("BOARD1")).unwrap();
+        let plan = |unit, backup: Option<&Backup>| {
+            FlashPlan::flash_with(boot_loader.clone(), unit, backup, Some(&neutral), &image, |_| Ok(())).unwrap()
+        };
+        let sources = |plan: &FlashPlan| plan.blocks.each_ref().map(|block| block.source);
+        let blank = plan([None, None], None);
+        assert_eq!(sources(&blank), [BlockSource::Neutral; 2]);
+        assert_eq!((blank.usb_id, blank.serial()), (Some(UsbId::BOOT_LOADER), Some("BOARD1".to_owned())));
+        assert!(blank.has_own_serial());
+        let half = plan([Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])], None);
+        assert_eq!(sources(&half), [BlockSource::Unit, BlockSource::Neutral]);
+        assert_eq!(half.serial(), Some("MINE0001".to_owned()));
+        assert_eq!(sources(&plan([None, None], Some(&sample_backup()))), [BlockSource::Backup; 2]);
     }
 
     #[test]

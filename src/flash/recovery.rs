@@ -15,6 +15,7 @@ use derive_more::Display;
 use super::decide::Permission;
 use super::error::FlashError;
 use super::fitting::FittingBackup;
+use super::plan::ChosenSerial;
 use super::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::advice::Hands;
 use crate::image::Firmware;
@@ -39,6 +40,8 @@ pub struct InvokedCommand {
     pub writes: Writes,
     /// What is written, and the options that choose it, as given: `FILE --receipt R`, `DIR`, `serial=LAB-07`.
     pub what: Vec<OsString>,
+    /// The serial number that the run chose for the unit, which `what` doesn't have.
+    pub serial: Option<ChosenSerial>,
     /// The backup that provided the configuration blocks, if one did.
     pub config_from: Option<PathBuf>,
     /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
@@ -90,6 +93,8 @@ pub enum Why {
     FirmwareAlone,
     /// To write a unit that can't be backed up.
     WithoutBackup,
+    /// To write a board that is blank, if it is a new one, as only the user knows.
+    NewBoard,
     /// To see what the unit is, after the step before.
     See,
     /// To read the unit back, once it is there.

@@ -14,6 +14,7 @@ use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualUnit};
 use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
+use asmpatch::flash::neutral::NeutralIdentity;
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Start};
@@ -195,7 +196,7 @@ impl World {
                 // Without a backup the unit's own blocks can be lost; the known blocks then replace them.
                 if !backup && config != Config::Earlier {
                     for serial in [None, Some(SERIAL), Some(DOCUMENTED_SERIAL)] {
-                        let mut blocks = known_blocks();
+                        let mut blocks = Self::stand_ins(firmware);
                         if let Some(serial) = serial {
                             let _ = blocks[0].set_text(ConfigField::Serial, serial);
                         }
@@ -210,6 +211,15 @@ impl World {
                 vec![self.flash(history.start)[..SLOT_LEN].to_vec()]
             }
         }
+    }
+
+    /// The blocks that stand in for lost ones. What is drawn at random in the neutral ones is not compared.
+    fn stand_ins(firmware: Firmware) -> Blocks {
+        if firmware != Firmware::Practice {
+            return known_blocks();
+        }
+        let neutral = NeutralIdentity::draw("", None).ok().and_then(|neutral| neutral.blocks().ok());
+        neutral.unwrap_or_else(known_blocks)
     }
 
     /// The slots to which the history's unit can return.
@@ -228,6 +238,20 @@ impl World {
 /// Content of the SSD, in which a stray write shows.
 pub fn ssd() -> Vec<u8> {
     (0..64 * 1024u32).map(|at| (at % 251) as u8).collect()
+}
+
+/// The slot without what is drawn at random in the neutral identity, if it has that.
+pub fn without_random(slot: &[u8]) -> Vec<u8> {
+    let mut slot = slot.to_vec();
+    let is_neutral = own_blocks(&slot).is_some_and(|[_, one]| one.text(ConfigField::Usb4Model) == "246x");
+    if is_neutral {
+        let serial = ConfigField::Serial.range();
+        let unique_id = ConfigField::Usb4UniqueId.range();
+        for drawn in [serial, 0x7F..0x80, 0x80 + unique_id.start..0x80 + unique_id.end, 0xFF..0x100] {
+            slot[drawn].fill(0);
+        }
+    }
+    slot
 }
 
 /// The slot with these blocks and this image, as E1 and E3 leave it.

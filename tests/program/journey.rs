@@ -10,6 +10,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::Port as _;
 use asmpatch::flash::access::Access;
 
+use crate::chip_images;
 use crate::program::terminal::{self, COLUMNS};
 
 /// Result of a shell's command at a terminal: its status, and the lines on the screen.
@@ -140,6 +141,70 @@ fn after_a_power_failure_doctor_prints_the_command_that_brings_everything_back()
     // A GPU runtime can start again.
     let page = at_terminal(home.path(), "asmpatch doctor");
     assert_eq!(page.status, Some(0), "{}", page.text());
+}
+
+/// Takes a blank board to an SSD box under the neutral identity, from there to open firmware and back. After the name of
+/// each image it runs only commands that asmpatch has printed.
+fn a_boards_first_programming(stock: &[u8], open: &[u8]) {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("dock")).unwrap();
+    let blank = "factory = 'erased'\nbehind = { ssd = { bytes = 67108864 } }\n";
+    fs::write(home.path().join("dock/bridge.toml"), blank).unwrap();
+    fs::write(home.path().join("stock.bin"), stock).unwrap();
+    fs::write(home.path().join("open.bin"), open).unwrap();
+    let at = |line: &str, status| {
+        let seen = at_terminal(home.path(), line);
+        assert_eq!(seen.status, Some(status), "{line}: {}", seen.text());
+        seen
+    };
+    let cells = || fs::read(home.path().join("dock/flash.bin")).unwrap();
+    let erased = cells_of_new_unit(home.path());
+    let refused = at("asmpatch flash stock.bin", 5);
+    assert!(cells() == erased, "nothing is written without a yes");
+    let [write] = refused.commands()[..] else { panic!("{}", refused.text()) };
+    let drawn = write.split_once("--serial=").expect(write).1.split(' ').next().unwrap();
+    let written = at(write, 0);
+    let shown = written.text().replace('\n', " ");
+    for says in ["174C:2463", "ASM246X series", "USB4 ASMedia", drawn] {
+        assert!(shown.contains(says), "{says}: {shown}");
+    }
+    let [read_back] = written.commands()[..] else { panic!("{shown}") };
+    at(read_back, 0);
+    let listed = at("asmpatch list --device virtual:dock", 0).text();
+    assert!(listed.contains("174C:2463") && listed.contains("SSD"), "{listed}");
+
+    let box_of_ssd = (cells(), identity(home.path()));
+    assert_eq!((box_of_ssd.1.0, box_of_ssd.1.1.as_str()), (UsbId::BOOT_LOADER, drawn));
+    assert!(!box_of_ssd.0.windows(8).any(|bytes| bytes == b"AAAABBBB"), "no template's serial number");
+    assert!(!box_of_ssd.0[..0x100].windows(5).any(|bytes| bytes == b"Gopod"), "no other maker's name");
+    let bridge = at("asmpatch flash open.bin", 0);
+    assert_ne!(identity(home.path()).0, UsbId::BOOT_LOADER, "open firmware has an ID of its own");
+    let back = bridge.commands().into_iter().find(|command| command.starts_with("asmpatch restore ")).unwrap();
+    at(back, 0);
+    assert_eq!(identity(home.path()), box_of_ssd.1);
+    assert!(cells()[..0x2_0000] == box_of_ssd.0[..0x2_0000]);
+    let again = at("asmpatch flash stock.bin", 0);
+    assert!(again.text().contains("nothing to do"), "{}", again.text());
+}
+
+/// The flash of the unit `dock`, made by a command that writes nothing.
+fn cells_of_new_unit(home: &Path) -> Vec<u8> {
+    assert_eq!(at_terminal(home, "asmpatch list --device virtual:dock").status, Some(0));
+    fs::read(home.join("dock/flash.bin")).unwrap()
+}
+
+#[test]
+fn a_blank_board_becomes_a_neutral_ssd_box_then_open_firmware_and_goes_back_by_printed_commands_alone() {
+    use asm2464_chip::practice;
+
+    a_boards_first_programming(&practice::image().to_file(), &practice::open_image().to_file());
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE, ASMPATCH_OPEN_NEW_IMAGE"]
+fn a_blank_board_goes_the_same_way_with_the_vendors_image_and_the_open_one() {
+    let [stock, open] = ["ASMPATCH_VENDOR_IMAGE", "ASMPATCH_OPEN_NEW_IMAGE"].map(chip_images::file);
+    a_boards_first_programming(&stock, &open);
 }
 
 #[test]

@@ -238,6 +238,7 @@ impl Recovery {
         let invoked = InvokedCommand {
             writes: Writes::AnyImage,
             what: vec!["IMAGE".into()],
+            serial: None,
             config_from: None,
             backup: Vec::new(),
             suffix: suffix.to_owned(),
@@ -259,7 +260,7 @@ impl Recovery {
                  and run this again. Without one: {flash}, with the image of your choice"
             )
         } else {
-            format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")
+            format!("if no backup is this unit's: {flash}, which gives it the identity of a new board")
         };
         Self { steps, otherwise }
     }

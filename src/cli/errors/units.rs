@@ -168,7 +168,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::no_backup",
         "nothing was written, because the firmware and the settings in its flash would be lost. With an earlier backup \
          of it, `asmpatch restore DIR --no-backup` or `asmpatch flash FILE --config-from DIR --no-backup` keeps its \
-         identity. `asmpatch flash FILE --no-backup` gives it the configuration blocks that any unit gets";
+         identity. `asmpatch flash FILE --no-backup` gives it the configuration of a new board";
     "asmpatch::flash::not_asked", "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable",
         "no command would write a unit that runs it again, because the boot loader does not come up while the image's \
@@ -177,17 +177,18 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::other_backup",
         "the backup is another unit's, or was made before this one got its serial number. `asmpatch doctor` prints the \
          backups that may be this unit's own; its boot loader keeps nothing of its own, so without a backup it gets the \
-         identity that any unit gets. `--clone-identity` writes this backup all the same. Nothing was written";
+         identity of a new board. `--clone-identity` writes this backup all the same. Nothing was written";
     "asmpatch::flash::other_line",
         "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
          it. Nothing was written";
     "asmpatch::flash::own_backup",
         "nothing was written, because the unit's own identity would be lost for good: the commands below \
-         keep it. If none of the backups is this unit's, `--clone-identity` writes the known ones";
+         keep it. If none of the backups is this unit's, `--clone-identity` gives it the identity of a new board";
     "asmpatch::flash::protected" | "asmpatch::registers::protected",
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
+    "asmpatch::flash::random", "a new board gets random numbers as its identity: run the command again. Nothing was written";
     "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id",

@@ -79,6 +79,7 @@ fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
         Why::WithBlocks => "write the image with this backup's configuration blocks",
         Why::FirmwareAlone => "take only the firmware, and keep this unit's own identity",
         Why::WithoutBackup => "write it without a backup",
+        Why::NewBoard => "if it is a new board, give it its first firmware",
         Why::See => "then see what it is",
         Why::ReadBack => "once it is back, read it back",
         Why::SeeFields => "see its fields",
@@ -116,6 +117,8 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
                 Writes::Fields => "asmpatch config set".to_owned(),
             });
             words.extend(invoked.what.iter().map(shell::word));
+            let serial = invoked.serial.as_ref().filter(|serial| blocks_from.is_none() || !serial.is_drawn);
+            words.extend(serial.map(|serial| shell::word(format!("--serial={}", serial.text))));
             if let Some(folder) = blocks_from.as_ref().or(invoked.config_from.as_ref()) {
                 words.extend(["--config-from".to_owned(), shell::path(folder)]);
             }
@@ -175,7 +178,7 @@ fn written_file(invoked: &InvokedCommand) -> Option<String> {
 
 /// Returns the steps to take instead of a write of the unit that is refused or asked about.
 pub fn instead(unit: &PreparedUnit, job: &WritingJob) -> Vec<WordedStep> {
-    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &job.invoked, location))
+    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &unit.invoked(job), location))
 }
 
 /// Returns the command that brings back what was on the unit before it was written.
@@ -185,7 +188,7 @@ pub fn way_back(unit: &PreparedUnit, job: &WritingJob) -> Option<String> {
 
 /// Returns the command to run next for the unit, whatever its outcome.
 pub fn next(unit: &PreparedUnit, job: &WritingJob) -> Option<String> {
-    command(&unit.next_step(job)?.act, &job.invoked, unit.location()?)
+    command(&unit.next_step(job)?.act, &unit.invoked(job), unit.location()?)
 }
 
 /// The option that gives this permission.
@@ -236,7 +239,7 @@ mod tests {
 
     fn invoked(writes: Writes, what: &str) -> InvokedCommand {
         let what = vec![what.into()];
-        InvokedCommand { writes, what, config_from: None, backup: Vec::new(), suffix: String::new() }
+        InvokedCommand { writes, what, serial: None, config_from: None, backup: Vec::new(), suffix: String::new() }
     }
 
     /// A unit that a run of this command left in this state.

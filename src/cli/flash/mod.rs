@@ -20,13 +20,18 @@ use super::context::Context;
 use crate::cli::errors::Exit;
 
 use crate::failure::AnyFailure;
+use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, NewFirmware};
-use crate::flash::plan::FlashPlan;
+use crate::flash::neutral::NeutralIdentity;
+use crate::flash::observe::Observation;
+use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan};
 use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::flash::session::WritingJob;
+use crate::patch::ConfigEdits;
 use crate::shell;
 use crate::unit::Selector;
+use asm2464::firmware::{BridgeState, ConfigBlock};
 pub use screen::Screen;
 pub use session::{Choice, WritingRun};
 pub use show::SSD_LOST;
@@ -146,7 +151,7 @@ impl WritingArgs {
     pub fn invoked(&self, writes: Writes, what: Vec<OsString>, config_from: Option<PathBuf>) -> Arc<InvokedCommand> {
         let backup =
             if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() };
-        Arc::new(InvokedCommand { writes, what, config_from, backup, suffix: self.ids.suffix() })
+        Arc::new(InvokedCommand { writes, what, serial: None, config_from, backup, suffix: self.ids.suffix() })
     }
 
     fn allowed(&self) -> Allowed {
@@ -180,14 +185,34 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         source: words,
         invoked: args.writing.invoked(Writes::Image, args.what(), args.config_from.clone()),
     };
-    let proof = &job.subject.proof;
-    run.run(&job, |seen| {
-        let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
-        Ok(FlashPlan::flash(attached, seen.blocks, from, proof, |blocks| args.edit(&edits, blocks))?)
-    })
+    run.run(&job, |seen| args.plan(seen, blocks_from.as_ref(), &job.subject, &edits))
 }
 
 impl Args {
+    /// Plans to write the image to a unit. A stock image gets a neutral identity where there are no blocks: a serial
+    /// number that is drawn for it stays the unit's in every command that is printed.
+    fn plan(
+        &self,
+        seen: &Observation,
+        blocks_from: Option<&Backup>,
+        subject: &NewFirmware,
+        edits: &[ConfigEdits],
+    ) -> Result<FlashPlan, AnyFailure> {
+        let given = self.serial.as_deref();
+        // Open firmware shows the chip's serial number.
+        let is_block_0s = seen.attached.state != BridgeState::OpenFirmware;
+        let shown = if is_block_0s { seen.attached.serial() } else { "" };
+        let is_stock = subject.firmware().is_unpatched();
+        let neutral = if is_stock { Some(NeutralIdentity::draw(shown, given)?) } else { None };
+        let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, blocks);
+        let (attached, proof) = (seen.attached.clone(), &subject.proof);
+        let mut plan = FlashPlan::flash_with(attached, seen.blocks, blocks_from, neutral.as_ref(), proof, edit)?;
+        if given.is_none() && plan.blocks[0].source == BlockSource::Neutral {
+            plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, is_drawn: true });
+        }
+        Ok(plan)
+    }
+
     /// Returns the image and the options that choose what is written, for printing the command again.
     fn what(&self) -> Vec<OsString> {
         let mut words = vec![shell::argument(&self.file)];

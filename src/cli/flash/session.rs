@@ -340,7 +340,7 @@ impl FrontEnd for Terminal<'_> {
             Question::Write(count) => format!("Write these {count} units?"),
             Question::KnownIdentity { device, backup } => {
                 let folder = backup.folder.shown();
-                format!("{}: give it the known identity, though {folder} may have its own?", device.shown())
+                format!("{}: give it another identity, though {folder} may have its own?", device.shown())
             }
             Question::UnknownNeighbours { device, why } => {
                 let unknown = "asmpatch couldn't check whether another unit has the same serial number";

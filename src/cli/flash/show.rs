@@ -18,8 +18,9 @@ use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::image::Firmware;
 use crate::runtimes::Drives;
 use crate::shell;
+use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, FlashAddress, UsbId};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, UsbId};
 use asm2464::flash::RegisterError;
 use asm2464::{Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
@@ -79,6 +80,9 @@ pub fn plan(
             continue;
         }
         line(&format!("block {}", block.index.number()), &block_words(block));
+        if block.source == BlockSource::Neutral {
+            neutral_words(block).iter().for_each(|words| line("", words));
+        }
         for FieldChange { field, from, to, .. } in &block.changes {
             if is_whole || !field.starts_with("t10-") {
                 line("", &format!("{field} {from} -> {to}"));
@@ -113,7 +117,7 @@ pub fn plan(
     }
     if let Some(backup) = terms.own_backups.first() {
         let folder = backup.folder.shown();
-        line("identity", &format!("the known one, the same for any unit, though {folder} may have the unit's own"));
+        line("identity", &format!("not the unit's own, which {folder} may have"));
     }
     let order = match plan.attached.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => "read back, restart",
@@ -147,6 +151,10 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
             "the known block's serial number is the same on every unit that gets it; `{serial}` gives this one its \
              own{from_backup}"
         ));
+    }
+    let is_drawn = plan.chosen_serial.as_ref().is_some_and(|serial| serial.is_drawn);
+    if is_drawn && plan.serial().as_deref() != Some(plan.attached.serial()) {
+        notes.push(format!("the serial number is drawn at random; `{serial}` gives the board another"));
     }
     if !terms.twins.is_empty() {
         let twins = terms.twins.join(", ");
@@ -224,6 +232,23 @@ fn block_words(block: &BlockPlan) -> String {
         (false, source, _) => format!("{source}, with"),
         (true, BlockSource::Unit, _) | (true, _, false) => format!("{}, unchanged", block.source),
         (true, source, true) => source.to_string(),
+    }
+}
+
+/// The fields of a neutral block that tell boards apart, or that somebody sees.
+fn neutral_words(block: &BlockPlan) -> Vec<String> {
+    let Ok(new) = ConfigBlock::parse(block.index, &block.new) else { return Vec::new() };
+    let text = |field: ConfigField| new.text(field);
+    match block.index {
+        BlockIndex::Zero => vec![
+            format!("{} {:?} under {}", text(ConfigField::Manufacturer), text(ConfigField::Product), new.usb_id()),
+            format!("serial {:?}", text(ConfigField::Serial)),
+        ],
+        BlockIndex::One => {
+            let unique_id = to_hex(new.field(ConfigField::Usb4UniqueId), "");
+            let names = (text(ConfigField::Usb4Vendor), text(ConfigField::Usb4Model));
+            vec![format!("USB4 {} {:?}, unique ID {unique_id}, drawn at random", names.0, names.1)]
+        }
     }
 }
 
@@ -407,6 +432,9 @@ struct PlanJson<'a> {
     usb_id: Option<String>,
     /// The GPU runtime that will drive it, or why none will, in words.
     runtime: String,
+    /// The serial number in its configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<String>,
     /// The fields of its configuration that change.
     changes: Vec<&'a FieldChange>,
     /// What nobody has seen work yet.
@@ -461,7 +489,7 @@ fn unit_json<'a>(
         UnitOutcome::Stopped(report, failure) => {
             let error = ErrorJson::of(&failure.error, line).at(&unit.device).helped(failure.help());
             let WrittenUnit { left, location, .. } = &failure.unit;
-            let recovery = WordedStep::each(&failure.steps, &job.invoked, location);
+            let recovery = WordedStep::each(&failure.steps, &failure.unit.invoked, location);
             (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
         }
     };
@@ -505,6 +533,7 @@ fn plan_json<'a>(plan: &'a FlashPlan, job: &WritingJob, unit: &PreparedUnit) -> 
         firmware: job.subject.firmware().to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         runtime: runtime_words(job, plan),
+        serial: plan.serial(),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
         unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
         notes: notes(plan, job, &unit.terms),

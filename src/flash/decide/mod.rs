@@ -43,7 +43,7 @@ pub struct Allowed {
     pub no_backup: bool,
     /// Write an image that is not known to work.
     pub unproven: bool,
-    /// Give a unit another unit's identity, or the known one although a backup may have its own.
+    /// Give a unit another unit's identity, or the known or a neutral one although a backup may have its own.
     pub clone_identity: bool,
     /// Change the [line](FirmwareVersion::line) of the version.
     pub other_line: bool,
@@ -131,8 +131,8 @@ pub enum Refusal {
         /// The unit's state.
         state: BridgeState,
     },
-    /// The unit would get the known blocks although a backup may have its own, and nobody can be asked.
-    #[error("{device}: the unit would get the known identity, which any unit gets, although {} may have its own", folder.display())]
+    /// The unit would get the known or neutral blocks although a backup may have its own, and nobody can be asked.
+    #[error("{device}: the unit would get an identity that is not its own, although {} may have that", folder.display())]
     OwnBackup {
         /// The port.
         device: String,
@@ -229,7 +229,7 @@ pub struct Terms {
     pub cloned: Option<Cloned>,
     /// Other units with the serial number that this unit keeps.
     pub twins: Vec<String>,
-    /// The backups that may have the unit's own identity, although it gets the known one.
+    /// The backups that may have the unit's own identity, although it gets the known or a neutral one.
     pub own_backups: Vec<FittingBackup>,
     /// Why it is not known whether another connected unit has this unit's serial number.
     pub unknown_neighbours: Option<String>,
@@ -365,9 +365,9 @@ impl Candidate<'_> {
         Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line }))
     }
 
-    /// The backups with an identity that the unit would lose to that of the known blocks.
+    /// The backups with an identity that the unit would lose to that of the known or neutral blocks.
     fn own_backups(&self) -> Vec<FittingBackup> {
-        if self.plan.blocks.iter().all(|block| block.source != BlockSource::Known) {
+        if !self.plan.blocks.iter().any(|block| block.source.stands_in()) {
             return Vec::new();
         }
         self.backups.iter().filter(|backup| backup.has_identity).cloned().collect()

@@ -60,6 +60,7 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
         open: None,
         long_e4: None,
         usb_id: Some(UsbId::STOCK),
+        chosen_serial: None,
     }
 }
 
@@ -395,10 +396,12 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let (own, nobodys) = ([backup(true)], [backup(false)]);
-    let refused = decide(BlockSource::Known, &own, unasked);
-    assert!(matches!(refused, Decision::Refused(Refusal::OwnBackup { .. })), "{refused:?}");
-    // If somebody can be asked, the terms hold the backups that the question is about.
-    assert_eq!(written(decide(BlockSource::Known, &own, Allowed::default())).own_backups, own);
+    for stand_in in [BlockSource::Known, BlockSource::Neutral] {
+        let refused = decide(stand_in, &own, unasked);
+        assert!(matches!(refused, Decision::Refused(Refusal::OwnBackup { .. })), "{refused:?}");
+        // If somebody can be asked, the terms hold the backups that the question is about.
+        assert_eq!(written(decide(stand_in, &own, Allowed::default())).own_backups, own);
+    }
     // With consent, with other blocks, or with a backup without an identity, no question is needed.
     let consent = Allowed { clone_identity: true, ..unasked };
     for (source, backups, allowed) in [

@@ -31,7 +31,7 @@ pub enum UnitOutcome {
 pub enum Question<'a> {
     /// Write this many units?
     Write(usize),
-    /// Give this unit the known identity, although this backup may have its own?
+    /// Give this unit the known or a neutral identity, although this backup may have its own?
     KnownIdentity {
         /// The unit's port.
         device: &'a str,

@@ -26,10 +26,10 @@ use super::decide::{
     permissions_back,
 };
 use super::fitting::{FittingBackup, fitting};
-use super::identity::Cloned;
+use super::identity::{Cloned, is_blank_board};
 use super::observe::Observation;
 use super::offers::{MOST as MOST_OFFERS, offers};
-use super::plan::{BlockSource, FlashPlan};
+use super::plan::FlashPlan;
 use super::progress::{FlashStep, StoppedState};
 use super::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
@@ -119,6 +119,16 @@ impl PreparedUnit {
         }
     }
 
+    /// Returns the command that was run, as it is repeated for this unit alone: with the serial number that the run chose
+    /// for it.
+    pub fn invoked(&self, job: &WritingJob) -> Arc<InvokedCommand> {
+        let chosen = self.seen.as_ref().and_then(|(_, plan)| plan.chosen_serial.clone());
+        if chosen.is_none() {
+            return Arc::clone(&job.invoked);
+        }
+        Arc::new(InvokedCommand { serial: chosen, ..(*job.invoked).clone() })
+    }
+
     /// Returns the step that brings back what was on the unit before it was written.
     pub fn way_back(&self) -> Option<Step> {
         let (folder, permissions) = (self.written()?.backup.clone()?, self.back.clone()?);
@@ -163,7 +173,8 @@ impl PreparedUnit {
             _ => &self.instead,
         };
         // A step under a doubt is for the user to decide.
-        steps.iter().find(|step| step.only_if.is_none() && !matches!(step.act, Act::Hands(_))).cloned()
+        let is_certain = |step: &&Step| step.only_if.is_none() && step.why != Why::NewBoard;
+        steps.iter().find(|step| is_certain(step) && !matches!(step.act, Act::Hands(_))).cloned()
     }
 }
 
@@ -230,13 +241,13 @@ impl WritingSession {
         Ok(Decided { session: self, job, units })
     }
 
-    /// Finds the earlier backups of units that are not backed up, report no version, or would get the known blocks.
+    /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral blocks.
     fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
         let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
             self.allowed.no_backup
                 || !is_readable(seen.attached.state)
                 || seen.running.version.is_none()
-                || plan.blocks.iter().any(|block| block.source == BlockSource::Known)
+                || plan.blocks.iter().any(|block| block.source.stands_in())
         };
         let at_stake: Vec<&mut PreparedUnit> =
             units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
@@ -273,17 +284,21 @@ impl WritingSession {
     /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
     /// unit would lose its own identity by that command.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Step> {
-        let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
+        let Some((Observation { attached, .. }, _)) = &unit.seen else { return Vec::new() };
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
         let mut permissions = unit.again.clone();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
         let InvokedCommand { writes, config_from, .. } = &*job.invoked;
         let has_blocks = config_from.is_some() || *writes == Writes::Backup;
+        let without_backup =
+            Act::Again { permissions: permissions.clone(), blocks_from: None, backup: BackupFirst::No };
         if has_blocks && !is_at_stake {
-            let act = Act::Again { permissions, blocks_from: None, backup: BackupFirst::No };
-            return vec![Step::new(Why::WithoutBackup, act)];
+            return vec![Step::new(Why::WithoutBackup, without_backup)];
         }
-        offers(&unit.backups, *writes, &permissions, location, &job.images)
+        if *writes == Writes::Image && is_blank_board(attached) && unit.backups.is_empty() {
+            return vec![Step::new(Why::NewBoard, without_backup)];
+        }
+        offers(&unit.backups, *writes, &permissions, &attached.location, &job.images)
     }
 
     /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
@@ -422,17 +437,18 @@ impl Decided<'_> {
     fn write_all(&mut self, front_end: &dyn FrontEnd) {
         let Self { session, job, units } = self;
         let options = &session.options;
-        let mut numbers = 0..;
-        let work = |unit| {
-            let PreparedUnit { port, seen, outcome, again, back, backups, .. }: &mut PreparedUnit = unit;
-            let (seen, plan) = seen.as_ref()?;
-            let (location, port) = (&seen.attached.location, port.as_deref_mut()?);
+        let mut works = Vec::new();
+        for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
+            let invoked = unit.invoked(job);
+            let PreparedUnit { port, seen, outcome, again, back, backups, .. } = unit;
+            let (Some((seen, plan)), Some(port)) = (seen.as_ref(), port.as_deref_mut()) else { continue };
+            let location = &seen.attached.location;
             let unit = WrittenUnit {
                 location: location.clone(),
                 during: FlashStep::Open,
                 left: StoppedState::Untouched,
                 backup: None,
-                invoked: Arc::clone(&job.invoked),
+                invoked,
                 again: again.clone(),
                 back: back.clone(),
                 offers: offers(backups, job.invoked.writes, again, location, &job.images),
@@ -440,15 +456,13 @@ impl Decided<'_> {
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { options.replug_deadline };
             let options = FlashOptions { replug_deadline, ..options.clone() };
-            let number = numbers.next()?;
-            Some((UnitWork { port, plan, options }, UnitEnd { number, unit, outcome }))
-        };
-        let units: Vec<_> = units.iter_mut().filter(|unit| unit.is_to_be_written()).filter_map(work).collect();
-        let followed = units.iter().map(|(_, end)| end.unit.clone()).collect();
+            works.push((UnitWork { port, plan, options }, UnitEnd { number: works.len(), unit, outcome }));
+        }
+        let followed = works.iter().map(|(_, end)| end.unit.clone()).collect();
         let progress = front_end.begin(followed);
         let (interrupt, elsewhere) = (session.interrupt, &options.backup_elsewhere[..]);
-        let writing = Writing { interrupt, names_units: units.len() > 1, elsewhere, front_end };
-        let units = units.into_iter().zip(progress).collect();
+        let writing = Writing { interrupt, names_units: works.len() > 1, elsewhere, front_end };
+        let units = works.into_iter().zip(progress).collect();
         if session.all_or_none {
             writing.all_or_none(units);
         } else {

@@ -64,6 +64,7 @@ fn job(writes: Writes, names_blocks: bool) -> WritingJob {
         invoked: Arc::new(InvokedCommand {
             writes,
             what: Vec::new(),
+            serial: None,
             config_from: names_blocks.then(|| "blocks".into()),
             backup: Vec::new(),
             suffix: String::new(),

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use asm2464::firmware::BridgeState;
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
+use asm2464_chip::practice;
+use asm2464_host::bridge::Port as _;
 use serde_json::Value;
 
 use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
@@ -247,5 +249,32 @@ fn a_refused_backup_of_another_unit_comes_with_this_units_own_and_with_the_firmw
         let output = run(&rig, command);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial(), "DOCK7");
+    }
+}
+
+/// The serial number in configuration block 0 of a flash.
+fn serial_in(cells: &[u8]) -> String {
+    let block = ConfigBlock::parse(BlockIndex::Zero, &cells[..0x80]).unwrap();
+    block.text(ConfigField::Serial)
+}
+
+#[test]
+fn a_blank_board_whose_first_write_stops_keeps_the_serial_number_that_was_drawn_for_it() {
+    let stopping = "factory = 'erased'\npower-loss-after = 3000\n";
+    for follows_printed in [true, false] {
+        let rig = Rig::new(stopping);
+        fs::write(rig.home.path().join("stock.bin"), practice::image().to_file()).unwrap();
+        let words = ["flash", "stock.bin", "--device", "virtual:unit", "--no-backup"];
+        let stopped = schemas::parse(&words, &asmpatch(rig.home.path(), &words).stdout)[0].clone();
+        let planned = stopped["plan"]["serial"].as_str().unwrap().to_owned();
+        rig.tell("factory = 'erased'\n");
+        assert_eq!(serial_in(&rig.cells()), planned, "{stopped:#}");
+        let commands = stopped["error"]["recovery"].as_array().unwrap();
+        let on = commands.iter().find_map(|step| step["command"].as_str()).unwrap();
+        assert!(on.contains(&format!(" --serial={planned} ")), "{on}");
+        let written = if follows_printed { run(&rig, on) } else { asmpatch(rig.home.path(), &words) };
+        assert!(written.status.success(), "{}", process::text(&written));
+        assert_eq!(serial_in(&rig.cells()), planned);
+        assert_eq!(rig.port().attached().unwrap().state, BridgeState::Vendor);
     }
 }

@@ -112,6 +112,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let invoked = Arc::new(InvokedCommand {
             writes: Writes::Backup,
             what: vec!["other".into()],
+            serial: None,
             config_from: None,
             backup: Vec::new(),
             suffix: String::new(),

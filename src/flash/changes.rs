@@ -9,8 +9,8 @@
 
 use std::ops::Range;
 
-use asm2464::firmware::FlashAddress;
-use asm2464::flash::{PAGE_LEN, Part, Slot};
+use asm2464::firmware::{FlashAddress, Part};
+use asm2464::flash::{PAGE_LEN, Slot};
 
 /// Range of the image's length field in the slot.
 const HEADER: Range<usize> = {

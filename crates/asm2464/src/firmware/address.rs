@@ -5,7 +5,7 @@ use std::str::FromStr;
 use derive_more::Display;
 use thiserror::Error;
 
-use crate::flash::Part;
+use crate::flash::slot::Part;
 use crate::serde_text::serde_as_text;
 
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.

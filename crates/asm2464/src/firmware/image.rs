@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::address::{BodyOffset, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
-use crate::flash::Part;
+use crate::flash::slot::Part;
 
 /// Bytes of magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;

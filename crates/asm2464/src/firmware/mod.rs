@@ -10,7 +10,7 @@ mod map;
 mod routines;
 mod version;
 
-pub use crate::flash::Part;
+pub use crate::flash::slot::Part;
 pub use address::{
     BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
     ParseCodeAddressError,

@@ -7,7 +7,7 @@
 //! over a [`RegisterAccess`]: a unit's control requests, or a model of the chip. Source: openpilot's flasher, which
 //! does the same.
 
-mod slot;
+pub(crate) mod slot;
 mod spi;
 
 use std::error::Error;
@@ -21,7 +21,7 @@ use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
 use crate::serde_text::{serde_as_text, text_schema};
 
-pub use slot::{BlockBytes, CONFIG_LEN, DUMP_LEN, FIRST_SLOT, Part, SECOND_SLOT, SLOT_LEN, Slot, image_file};
+pub use slot::{BlockBytes, CONFIG_LEN, DUMP_LEN, FIRST_SLOT, SECOND_SLOT, SLOT_LEN, Slot, image_file};
 pub use spi::{BUDGET, PROTECTION, RegisterFlash, Session};
 
 /// Bytes that one erase (command 20) sets to FF. Source: openpilot's flasher; every SPI NOR part.

@@ -147,13 +147,9 @@ impl print::Document for ListedBackup {
     const VERSION: u32 = 1;
 }
 
-/// Lists the backups in the usual folder, the newest last.
-fn list(args: &Args) -> Result<Exit, AnyFailure> {
-    let folder = args.place.folder()?;
-    let mut filed = backup_folder::filed(&folder)?;
-    filed.sort_by(|a, b| (a.written, &a.folder).cmp(&(b.written, &b.folder)));
-    if args.json {
-        let listed = filed.into_iter().map(|FiledBackup { folder, written, unit, .. }| ListedBackup {
+impl From<FiledBackup> for ListedBackup {
+    fn from(FiledBackup { folder, written, unit, .. }: FiledBackup) -> Self {
+        Self {
             backup: folder.display().to_string(),
             date: written.map(|time| humantime::format_rfc3339_seconds(time).to_string()),
             device: unit.device,
@@ -162,23 +158,37 @@ fn list(args: &Args) -> Result<Exit, AnyFailure> {
             serial: unit.serial,
             product: unit.product,
             version: unit.firmware_version,
-        });
-        print::json_each(&listed.collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Describes a backup without what its firmware is.
+pub(super) fn lines(backup: &FiledBackup) -> Vec<(&'static str, String)> {
+    let BackedUpUnit { usb_id, state, serial, product, firmware_version, .. } = &backup.unit;
+    let version = firmware_version.as_ref().map_or_else(|| state.clone(), |version| format!("{state} {version}"));
+    let lines = [
+        ("unit", format!("{usb_id} {product}, serial {serial}")),
+        ("firmware", version),
+        ("date", backup.written.map_or_else(|| "not known".to_owned(), user_files::day)),
+    ];
+    lines.map(|(label, text)| (label, text.shown().to_string())).to_vec()
+}
+
+/// Lists the backups in the usual folder, the newest last.
+fn list(args: &Args) -> Result<Exit, AnyFailure> {
+    let folder = args.place.folder()?;
+    let mut filed = backup_folder::filed(&folder)?;
+    filed.sort_by(|a, b| (a.written, &a.folder).cmp(&(b.written, &b.folder)));
+    if args.json {
+        print::json_each(&filed.into_iter().map(ListedBackup::from).collect::<Vec<_>>());
         return Ok(Exit::Done);
     }
     if filed.is_empty() {
         outln!("no backups in {}", folder.shown());
     }
-    for FiledBackup { folder, written, unit, .. } in filed {
-        let BackedUpUnit { usb_id, state, serial, product, firmware_version, .. } = unit;
-        outln!("{}", folder.shown());
-        let version = firmware_version.map_or_else(|| state.clone(), |version| format!("{state} {version}"));
-        let lines = [
-            ("unit", format!("{usb_id} {product}, serial {serial}")),
-            ("firmware", version),
-            ("date", written.map_or_else(|| "not known".to_owned(), user_files::day)),
-        ];
-        table::print_labelled(2, lines.iter().map(|(label, text)| (*label, text.shown())));
+    for backup in filed {
+        outln!("{}", backup.folder.shown());
+        table::print_labelled(2, lines(&backup));
     }
     Ok(Exit::Done)
 }

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 
 use crate::failure::AnyFailure;
 use crate::file_kind::FileKind;
+use crate::flash::backup_folder;
 use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
 use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
+use crate::shell;
 use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
 use serde::Serialize;
 
 use super::arguments::PatchDirs;
+use super::backup::{self, ListedBackup};
 use super::context::Context;
 use super::errors::Exit;
 use super::user_files::{self, ImageFile};
@@ -26,12 +29,12 @@ const MAX_RANGES: usize = 4;
 
 /// Describe an image: container, version, base image, patches, map.
 ///
-/// Also describes a copy of a flash, and code without its container. Of any other file it says what it is, and which
-/// command takes it.
+/// Also describes a copy of a flash, the folder of a backup, and code without its container. Of any other file it says
+/// what it is, and which command takes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch info patched.bin")]
 pub struct Args {
-    /// The image.
+    /// The image, or the folder of a backup.
     file: PathBuf,
 
     #[command(flatten)]
@@ -67,6 +70,9 @@ pub(super) struct InfoJson<'a> {
     /// For a copy of a flash: what it holds besides the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     flash: Option<FlashJson>,
+    /// For the folder of a backup: the backup, whose firmware the other keys describe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup: Option<ListedBackup>,
 }
 
 #[derive(Serialize)]
@@ -127,8 +133,12 @@ impl print::Document for InfoJson<'_> {
 /// # Errors
 /// Fails if the file can't be read, if its container is invalid, or if it is of a kind that is not described.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    if backup_folder::is_one(&args.file) {
+        return backup(args);
+    }
     let (bytes, kind) = user_files::look(&args.file)?;
-    let (size, sha256, md5) = (bytes.len(), Sha256Digest::of(&bytes), Md5Digest::of(&bytes));
+    let digests = Digests::of(&bytes);
+    let size = digests.size;
     let mut flash = None;
     let (image, container) = match kind {
         FileKind::Flash(copy) if copy.extent() != CopyExtent::Larger => {
@@ -150,21 +160,68 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             (Some(image), format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };
+    let mut lines = flash.as_ref().map_or_else(Vec::new, |copy| flash_lines(copy));
+    lines.push(("container", container));
+    show(args, image.as_ref(), &digests, lines, |info| info.flash = flash.as_ref().map(FlashJson::of))
+}
+
+/// Describes the folder of a backup: the unit, and the firmware in it.
+fn backup(args: &Args) -> Result<Exit, AnyFailure> {
+    let saved = backup_folder::load(&args.file)?;
+    let filed = backup_folder::describe(&args.file)?;
+    let mut lines = backup::lines(&filed);
+    let [zero, one] = BlockIndex::ALL.map(|index| saved.block(index).ok());
+    lines.extend(block_lines(zero.as_ref(), one.as_ref()));
+    let (image, bytes, container) = match saved.firmware() {
+        Ok(image) => {
+            let bytes = image.to_file();
+            let container = format!("{} bytes, valid", bytes.len());
+            (Some(image), bytes, container)
+        }
+        Err(error) => (None, saved.parts.concat(), format!("none that would start: {error}")),
+    };
+    lines.push(("container", container));
+    lines.push(("restore", format!("asmpatch restore {}", shell::path(&args.file))));
+    show(args, image.as_ref(), &Digests::of(&bytes), lines, |info| info.backup = Some(filed.into()))
+}
+
+/// The length and the digests of bytes.
+struct Digests {
+    size: usize,
+    sha256: Sha256Digest,
+    md5: Md5Digest,
+}
+
+impl Digests {
+    fn of(bytes: &[u8]) -> Self {
+        Self { size: bytes.len(), sha256: Sha256Digest::of(bytes), md5: Md5Digest::of(bytes) }
+    }
+}
+
+/// Prints what is known of an image, after `lines` or with what `add` adds to the JSON.
+fn show(
+    args: &Args,
+    image: Option<&Image>,
+    digests: &Digests,
+    mut lines: Vec<(&'static str, String)>,
+    add: impl FnOnce(&mut InfoJson<'_>),
+) -> Result<Exit, AnyFailure> {
     let receipt = user_files::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let known = image.as_ref().map(|image| Known::of(image, &library));
-    let map = image.as_ref().map_or_else(Vec::new, |image| image.map(MIN_FREE));
+    let known = image.map(|image| Known::of(image, &library));
+    let map = image.map_or_else(Vec::new, |image| image.map(MIN_FREE));
+    let Digests { size, sha256, md5 } = *digests;
     if args.json {
         let patches = known.as_ref().and_then(Known::patches);
         let (version, base, open) = known.map_or((None, None, None), |known| (known.version, known.base, known.open));
         let file = args.file.display().to_string();
-        let flash = flash.as_ref().map(FlashJson::of);
-        print::json(&InfoJson { file, size, sha256, md5, version, image: base, open, patches, map, flash });
+        let mut info =
+            InfoJson { file, size, sha256, md5, version, image: base, open, patches, map, flash: None, backup: None };
+        add(&mut info);
+        print::json(&info);
         return Ok(Exit::Done);
     }
     outln!("{}", args.file.shown());
-    let mut lines = flash.as_ref().map_or_else(Vec::new, |copy| flash_lines(copy));
-    lines.push(("container", container));
     lines.extend(known.as_ref().and_then(|known| known.version).map(|version| ("version", version.to_string())));
     lines.extend([("SHA-256", sha256.to_string()), ("MD5", md5.to_string())]);
     lines.extend(known.iter().flat_map(Known::lines));
@@ -220,23 +277,25 @@ impl<'a> Known<'a> {
     }
 }
 
+/// Describes configuration blocks 0 and 1; `None` is a block that is not valid.
+fn block_lines(zero: Option<&ConfigBlock>, one: Option<&ConfigBlock>) -> [(&'static str, String); 2] {
+    let invalid = || "not valid".to_owned();
+    let zero = zero.map_or_else(invalid, |block| {
+        let (product, serial) = (block.text(ConfigField::Product), block.text(ConfigField::Serial));
+        format!("{} {}, serial {}", block.usb_id(), product.shown(), serial.shown())
+    });
+    let one = one.map_or_else(invalid, |block| {
+        let (vendor, model) = (block.text(ConfigField::Usb4Vendor), block.text(ConfigField::Usb4Model));
+        format!("USB4 {} {}", vendor.shown(), model.shown())
+    });
+    [("block 0", zero), ("block 1", one)]
+}
+
 /// Describes a copy of a flash, apart from its first image.
 fn flash_lines(copy: &FlashCopy) -> Vec<(&'static str, String)> {
     let mut lines = vec![("flash", format!("{}, {} bytes", copy.extent(), copy.bytes().len()))];
-    for (index, name) in BlockIndex::ALL.into_iter().zip(["block 0", "block 1"]) {
-        let words = match (copy.block(index), index) {
-            (None, _) => "not valid".to_owned(),
-            (Some(block), BlockIndex::Zero) => {
-                let (product, serial) = (block.text(ConfigField::Product), block.text(ConfigField::Serial));
-                format!("{} {}, serial {}", block.usb_id(), product.shown(), serial.shown())
-            }
-            (Some(block), BlockIndex::One) => {
-                let [vendor, model] = [ConfigField::Usb4Vendor, ConfigField::Usb4Model].map(|field| block.text(field));
-                format!("USB4 {} {}", vendor.shown(), model.shown())
-            }
-        };
-        lines.push((name, words));
-    }
+    let [zero, one] = BlockIndex::ALL.map(|index| copy.block(index));
+    lines.extend(block_lines(zero.as_ref(), one.as_ref()));
     if copy.extent() == CopyExtent::Page {
         return lines;
     }

@@ -216,8 +216,7 @@ pub fn no_code(kind: &FileKind, path: &Path) -> Failure {
 /// Returns the error for the folder of a backup in place of an image: what is in the backup, and which command takes
 /// it. `None` for any other folder.
 pub fn backup_folder(folder: &Path) -> Option<Failure> {
-    let manifest = folder.join(backup_folder::MANIFEST);
-    if !manifest.is_file() {
+    if !backup_folder::is_one(folder) {
         return None;
     }
     let label = Kind::BadInput.code("asmpatch::image::is_backup");

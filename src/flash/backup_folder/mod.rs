@@ -287,6 +287,11 @@ pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
     Ok(filed)
 }
 
+/// Whether a folder has the manifest of a backup.
+pub fn is_one(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file()
+}
+
 /// Reads a backup without its firmware.
 ///
 /// # Errors

@@ -114,12 +114,15 @@ impl BenchPlan {
         let depths = self.depths_for(most, usual);
         let foreign = self.paths.iter().copied().filter(|path| !path.is_of(firmware));
         let own = Path::of(firmware).filter(|path| self.paths.contains(path));
-        own.chain(foreign)
-            .flat_map(|path| self.sizes_of(path).into_iter().map(move |size| (path, size)))
-            .flat_map(|(path, size)| {
-                path.depths(size, &depths).into_iter().map(move |depth| Point { path, size, depth })
-            })
-            .collect()
+        let mut points = Vec::new();
+        for path in own.chain(foreign) {
+            for size in self.sizes_of(path) {
+                for depth in path.depths(size, &depths) {
+                    points.push(Point { path, size, depth });
+                }
+            }
+        }
+        points
     }
 
     fn sizes_of(&self, path: Path) -> Vec<usize> {

@@ -145,7 +145,9 @@ pub(super) fn check_again(
     subject.revive(known)?;
     let failed = |checked: &Integrity, path| checked.of(path).is_some_and(Outcome::is_failure);
     let Firmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
-    if let Some(memory) = known.memory().filter(|_| failed(checked, writes_memory)) {
+    if let Some(memory) = known.memory()
+        && failed(checked, writes_memory)
+    {
         let outcome = check_memory(subject, memory, pattern, timeout, saved);
         checked.memory = Some(outcome.or_else(Halt::outcome)?);
     }
@@ -222,8 +224,10 @@ fn measure(
         subject.after_silence(task.known)?;
     }
     // The writes have changed the bytes that a later row compares.
+    let is_compared_later = plan.paths.contains(&Path::F0Read) && task.memory_holds;
     if point.path == Path::TlpWrite
-        && let Some(memory) = task.known.memory().filter(|_| plan.paths.contains(&Path::F0Read) && task.memory_holds)
+        && is_compared_later
+        && let Some(memory) = task.known.memory()
     {
         subject.write_memory(memory, &task.pattern.bytes()[..subject.firmware().memory_len])?;
     }

@@ -252,9 +252,11 @@ pub fn opened<'a, T, E>(
     selector: Option<&'a Selector>,
     open: impl FnOnce(Option<&'a Selector>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let new = unit::new_virtual(selector).filter(|_| std::io::stderr().is_terminal());
+    let new = unit::new_virtual(selector);
     let opened = open(selector)?;
-    if let Some(dir) = new {
+    if let Some(dir) = new
+        && std::io::stderr().is_terminal()
+    {
         errln!("a new virtual unit in {}", dir.shown());
     }
     Ok(opened)

@@ -163,7 +163,7 @@ impl CommandLine {
         }
         let mut completed = words.join(" ");
         if is_own && let Some((takes_device, takes_ids)) = options(own, self.is_virtual) {
-            if let Some(device) = self.device.as_ref().filter(|_| takes_device) {
+            if takes_device && let Some(device) = &self.device {
                 completed = completed + " --device " + device;
             }
             if takes_ids {

@@ -319,7 +319,10 @@ impl Deadlines {
 }
 
 fn divisor(asked: Option<&str>, is_test_build: bool) -> u32 {
-    asked.filter(|_| is_test_build).and_then(|text| text.parse().ok()).unwrap_or(1)
+    match asked {
+        Some(text) if is_test_build => text.parse().unwrap_or(1),
+        _ => 1,
+    }
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ const STEPS: &[Step] = &[
         line: "bench --device virtual:unit --path e4-255 --path write16 --seconds 0.1 --repetitions 3",
         ends: Exit::Done,
         proved: |said| {
-            let [write, read] = ["write16", "e4"].map(|path| text(&said["integrity"][path]["outcome"]));
+            let integrity = &said["integrity"];
+            let (write, read) = (text(&integrity["write16"]["outcome"]), text(&integrity["e4"]["outcome"]));
             format!("written by WRITE(16): {write}; read by E4: {read}")
         },
     },
@@ -268,14 +269,18 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
 /// Runs a step's command as the program does, and returns its JSON document. With `--verbose` it prints its own text
 /// instead.
 fn command(step: &Step, context: &Context) -> Result<Value, AnyFailure> {
-    let json = (!context.is_verbose()).then_some("--json");
-    let words = || ["asmpatch"].into_iter().chain(step.line.split(' ')).chain(json);
-    let parsed = super::command().try_get_matches_from(words()).and_then(|matches| {
-        let line = CommandLine::of(&matches, words().map(Into::into));
-        Ok((Cli::from_arg_matches(&matches)?.command, context.of_step(json.is_some(), line)))
-    });
-    let (command, context) = parsed.map_err(|error| check_failed(error.to_string()))?;
-    let (ended, said) = if json.is_some() {
+    let is_json = !context.is_verbose();
+    let mut words = vec!["asmpatch"];
+    words.extend(step.line.split(' '));
+    if is_json {
+        words.push("--json");
+    }
+    let refused = |error: clap::Error| check_failed(error.to_string());
+    let matches = super::command().try_get_matches_from(words.iter().copied()).map_err(refused)?;
+    let line = CommandLine::of(&matches, words.iter().copied().map(Into::into));
+    let command = Cli::from_arg_matches(&matches).map_err(refused)?.command;
+    let context = context.of_step(is_json, line);
+    let (ended, said) = if is_json {
         print::collect(|| dispatch(command, &context))
     } else {
         (dispatch(command, &context), String::new())
@@ -380,15 +385,22 @@ pub fn compute(folder: &Path) -> Result<Computed, AnyFailure> {
     let read = counts();
     let mut again = [0; 4];
     gpu.read(&mut pcie, PRODUCT_AT as u8, &mut again)?;
-    let marks = [begun, run, read, counts()];
+    let ended = counts();
     let host = host_product(a, b);
     if product != host || again != host {
         let found = format!("{product:?} in the SRAM and {again:?} in its memory, not {host:?}");
         return Err(check_failed(format!("the GPU's product is {found}")));
     }
-    let [job, by_sram, by_reads] = [0, 1, 2].map(|at| Counts {
-        commands: marks[at + 1].commands - marks[at].commands,
-        instructions: marks[at + 1].instructions - marks[at].instructions,
-    });
-    Ok(Computed { at: gpu.at, product, cycles, job, by_sram, by_reads })
+    let between = |from: Counts, to: Counts| Counts {
+        commands: to.commands - from.commands,
+        instructions: to.instructions - from.instructions,
+    };
+    Ok(Computed {
+        at: gpu.at,
+        product,
+        cycles,
+        job: between(begun, run),
+        by_sram: between(run, read),
+        by_reads: between(read, ended),
+    })
 }

@@ -11,8 +11,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::user_files::ImageFile;
-use super::user_files::{LoadedSymbols, SymbolsReport, code_address};
+use super::user_files::{ImageFile, LoadedSymbols, SymbolsReport, code_address};
 use super::{print, user_files};
 
 /// Disassemble an image's code.

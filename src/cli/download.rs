@@ -153,14 +153,14 @@ fn acquire(
 
 /// Adds the manifest's build instructions, if it has some, to a failure. Not to a local failure, where they don't help.
 fn with_build(error: FetchError, manifest: &Manifest) -> AnyFailure {
-    let may_be_elsewhere = !matches!(error, FetchError::Local(_));
+    let is_local = matches!(error, FetchError::Local(_));
     let failure = AnyFailure::from(error);
-    match manifest.build.as_deref().filter(|_| may_be_elsewhere) {
-        Some(build) => {
+    match &manifest.build {
+        Some(build) if !is_local => {
             let help = errors::help(failure.coded(), &CommandLine::default());
             failure.helped(format!("{help}\n{build}"))
         }
-        None => failure,
+        _ => failure,
     }
 }
 

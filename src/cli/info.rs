@@ -98,18 +98,17 @@ impl FlashJson {
     fn of(copy: &FlashCopy) -> Self {
         let zero = copy.block(BlockIndex::Zero);
         let text = |field| zero.as_ref().map(|block| block.text(field));
+        let digits = |index| copy.block(index).map(|block| to_hex(block.bytes(), ""));
+        let rest = copy.rest();
+        let rest = rest.iter().map(|range| RestJson { flash_address: range.start as u32, size: range.len() });
         Self {
             extent: copy.extent().to_string(),
-            blocks: BlockIndex::ALL.map(|index| copy.block(index).map(|block| to_hex(block.bytes(), ""))),
+            blocks: BlockIndex::ALL.map(digits),
             usb_id: zero.as_ref().map(ConfigBlock::usb_id),
             serial: text(ConfigField::Serial),
             product: text(ConfigField::Product),
             second_image: copy.second_image().is_ok(),
-            rest: copy
-                .rest()
-                .iter()
-                .map(|range| RestJson { flash_address: range.start as u32, size: range.len() })
-                .collect(),
+            rest: rest.collect(),
         }
     }
 }

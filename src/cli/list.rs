@@ -21,8 +21,7 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::arguments::{KnownUnits, PatchDirs};
-use super::arguments::{PcapArgs, UNIT};
+use super::arguments::{KnownUnits, PatchDirs, PcapArgs, UNIT};
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
 use super::doctor::Recovery;
@@ -198,7 +197,9 @@ impl Look<'_> {
 
     /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
-        if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
+        if !self.probe
+            && let Some(driver) = &unit.driver
+        {
             return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
         }
         let selector = Selector::from(&unit.location);
@@ -264,14 +265,19 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
     let error = ConnectError::over(tunnels);
-    (!names.is_empty()).then(|| {
-        format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error, &CommandLine::default()))
-    })
+    if names.is_empty() {
+        return None;
+    }
+    let next = help(&error, &CommandLine::default());
+    Some(format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {next}"))
 }
 
 /// Returns the note on docks that this operating system hides from asmpatch.
 fn hidden_docks(os: &str) -> Option<&'static str> {
-    (os == "macos").then_some(
+    if os != "macos" {
+        return None;
+    }
+    Some(
         "on a Mac's USB4 or Thunderbolt port, a dock with stock firmware is no USB device, and asmpatch can't see it; \
          the GPU runtime's own app is the GPU's driver there. Connect the dock through a USB 3 cable or hub to flash it",
     )

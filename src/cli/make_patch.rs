@@ -13,8 +13,7 @@ use asm2464_dock::files::toml_file;
 use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
-use super::user_files::code_address;
-use super::user_files::{self, ImageFile};
+use super::user_files::{self, ImageFile, code_address};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;

@@ -1,7 +1,6 @@
 //! The `asmpatch reset` command: restarts a unit, by the mildest level that helps.
 
 use std::io::IsTerminal as _;
-use std::iter;
 use std::time::Duration;
 
 use crate::advice::Hands;
@@ -18,12 +17,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::arguments::PortArgs;
-use super::command_line;
-use super::command_line::{CommandLine, by_hand_on};
-use super::context::Context;
-use super::context::Deadlines;
+use super::command_line::{self, CommandLine, by_hand_on};
+use super::context::{Context, Deadlines};
 use super::errors::Exit;
-use super::print;
+use super::{print, table};
 use crate::cli::interrupt::{self};
 
 /// Restart a unit that hangs or came up slow, by the mildest level that helps.
@@ -144,15 +141,20 @@ fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
     if let Some(behind) = after.behind.as_ref().filter(|behind| !behind.is_empty()) {
         outln!("  behind      {}", behind.join(", "));
     }
-    if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
-        let before = before.attached.as_ref().map(|before| before.speed).filter(|before| *before != now.speed);
-        let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
-        outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
-        let advice = after.faults.iter().filter_map(|fault| report.advice(fault));
-        for advice in advice.filter_map(|advice| command_line::advice_in_words(&advice, location, line)) {
-            advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
-                outln!("  {label} {line}");
-            });
+    let Some(now) = &after.attached else { return };
+    if !report.is_success() {
+        return;
+    }
+    let was = match &before.attached {
+        Some(before) if before.speed != now.speed => format!(", was {}", before.speed),
+        _ => String::new(),
+    };
+    outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
+    for fault in &after.faults {
+        let Some(advice) = report.advice(fault) else { continue };
+        let Some(advice) = command_line::advice_in_words(&advice, location, line) else { continue };
+        for (label, line) in table::under("next:", advice.lines()) {
+            outln!("  {label:<5} {line}");
         }
     }
 }

@@ -229,7 +229,8 @@ impl Cache {
     pub fn load(&self, manifest: &Manifest) -> Result<Option<Vec<u8>>, AnyFailure> {
         let path = self.path(manifest);
         match file::read_regular(&path, MAX_FILE_LEN) {
-            Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
+            Ok(bytes) if Sha256Digest::of(&bytes) == manifest.sha256 => Ok(Some(bytes)),
+            Ok(_) => Ok(None),
             // No image is larger than MAX_FILE_LEN: replace such a file like a damaged one.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge) => Ok(None),
             Err(source) => Err(inaccessible(&path, source)),

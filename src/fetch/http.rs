@@ -218,16 +218,19 @@ impl Transfer<'_> {
     /// Returns the address that an answer redirects to. A relative one keeps the user and the password; reqwest's own
     /// address of the answer has none.
     fn next_hop(&self, url: &Url, response: &Response) -> Result<Option<Url>, AttemptError> {
-        let location = response.headers().get(header::LOCATION);
-        let Some(location) = location.filter(|_| matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308))
-        else {
+        if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
             return Ok(None);
-        };
+        }
+        let Some(location) = response.headers().get(header::LOCATION) else { return Ok(None) };
         let location = String::from_utf8_lossy(location.as_bytes());
         let next = url.join(&location).map_err(|error| error.to_string());
-        let next = next.and_then(|next| parse_address(next.as_str()));
-        let malformed = |reason| self.malformed(&format!("it redirects to {:?}: {reason}", shown_address(&location)));
-        next.map(Some).map_err(malformed)
+        match next.and_then(|next| parse_address(next.as_str())) {
+            Ok(next) => Ok(Some(next)),
+            Err(reason) => {
+                let shown = shown_address(&location);
+                Err(self.malformed(&format!("it redirects to {shown:?}: {reason}")))
+            }
+        }
     }
 
     /// Waits for a step of a transfer, no longer than a server may be silent.
@@ -365,8 +368,11 @@ pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
 
 /// Names the proxy that a request to this address goes through, for messages; empty without one.
 pub(super) fn through(url: &Url) -> String {
-    let uri = url.as_str().parse::<hyper::Uri>().ok().filter(|_| !is_loopback(url));
-    let Some(proxy) = uri.and_then(|uri| Matcher::from_system().intercept(&uri)) else { return String::new() };
+    if is_loopback(url) {
+        return String::new();
+    }
+    let Ok(uri) = url.as_str().parse::<hyper::Uri>() else { return String::new() };
+    let Some(proxy) = Matcher::from_system().intercept(&uri) else { return String::new() };
     let shown = without_user(proxy.uri().to_string().trim_end_matches('/')).shown().to_string();
     match proxy_variable(url.scheme(), |name| env::var(name).ok()) {
         Some((variable, _)) => format!(" through the proxy {variable}={shown}"),
@@ -420,10 +426,15 @@ impl Resolve for Resolver {
 /// Returns the environment variable that names the proxy for addresses of this scheme, and its value.
 fn proxy_variable(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
     let by_scheme = if scheme == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    [by_scheme, "ALL_PROXY"].into_iter().find_map(|name| {
-        let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()))?;
-        (!value.is_empty()).then_some((name, value))
-    })
+    for name in [by_scheme, "ALL_PROXY"] {
+        let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
+        if let Some(value) = value
+            && !value.is_empty()
+        {
+            return Some((name, value));
+        }
+    }
+    None
 }
 
 /// Returns the environment variable that should hold a proxy's address and doesn't, and its value. reqwest ignores such
@@ -433,7 +444,10 @@ fn unusable_proxy(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Op
     let is_known = value
         .split_once("://")
         .is_none_or(|(scheme, _)| PROXY_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)));
-    (!is_known || Proxy::all(&value).is_err()).then_some((name, value))
+    if is_known && Proxy::all(&value).is_ok() {
+        return None;
+    }
+    Some((name, value))
 }
 
 /// Whether text begins like an address of any kind: `SCHEME://`.
@@ -463,7 +477,10 @@ pub(super) fn shown_address(address: &str) -> String {
     let (scheme, rest) = address.split_at(start);
     // In an address that doesn't parse, a password may contain anything.
     let is_valid = Url::parse(address).is_ok();
-    let host_end = rest.find(['/', '\\', '?', '#']).filter(|_| is_valid).unwrap_or(rest.len());
+    let host_end = match rest.find(['/', '\\', '?', '#']) {
+        Some(end) if is_valid => end,
+        _ => rest.len(),
+    };
     let without_user = match rest[..host_end].rfind('@') {
         Some(at) => format!("{scheme}***{}", &rest[at..]),
         None => address.to_owned(),

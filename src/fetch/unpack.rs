@@ -178,12 +178,14 @@ impl Search<'_> {
             )
         };
         let described = images.iter().take(MAX_DESCRIBED).map(describe).collect::<Vec<_>>().join("; ");
-        images
-            .into_iter()
-            .map(|found| (format!("{origin}: {} at {:#x}", found.region, found.offset), found.image.to_file()))
-            .find(|(place, bytes)| verify(place, bytes, self.wanted).is_ok())
-            .map(|(place, bytes)| Verified { bytes, place: Some(place) })
-            .ok_or_else(|| Rank::OtherImage.miss(self.not_inside(origin, &described)))
+        for found in images {
+            let place = format!("{origin}: {} at {:#x}", found.region, found.offset);
+            let bytes = found.image.to_file();
+            if verify(&place, &bytes, self.wanted).is_ok() {
+                return Ok(Verified { bytes, place: Some(place) });
+            }
+        }
+        Err(Rank::OtherImage.miss(self.not_inside(origin, &described)))
     }
 
     fn not_inside(&self, origin: &str, found: &str) -> AnyFailure {

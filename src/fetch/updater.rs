@@ -135,10 +135,11 @@ fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image
     spend(bytes.len())?;
     let mut sums = Vec::with_capacity(bytes.len() + 1);
     sums.push(0u8);
-    sums.extend(bytes.iter().scan(0u8, |sum, byte| {
-        *sum = sum.wrapping_add(*byte);
-        Some(*sum)
-    }));
+    let mut sum = 0u8;
+    for byte in bytes {
+        sum = sum.wrapping_add(*byte);
+        sums.push(sum);
+    }
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(Ok(header)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) {
@@ -149,15 +150,17 @@ fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image
             && end <= bytes.len()
             && trailer - body >= 0x206
             && bytes[trailer + 1] == sums[trailer].wrapping_sub(sums[body]);
-        if plausible {
-            spend(end - at)?;
+        if !plausible {
+            at += 1;
+            continue;
         }
-        match plausible.then(|| Image::parse(&bytes[at..end])) {
-            Some(Ok(image)) => {
+        spend(end - at)?;
+        match Image::parse(&bytes[at..end]) {
+            Ok(image) => {
                 found.push((at, image));
                 at = end;
             }
-            _ => at += 1,
+            Err(_) => at += 1,
         }
     }
     Ok(found)

@@ -134,7 +134,10 @@ impl Soak<'_> {
     /// Opens the unit again; `None` if it has not come back, or now runs other firmware, which lacks the paths.
     fn open_again(&mut self) -> Option<Live> {
         let mut again = (self.reopen)()?;
-        (again.benched().firmware().state == self.firmware.state).then_some(again)
+        if again.benched().firmware().state != self.firmware.state {
+            return None;
+        }
+        Some(again)
     }
 
     /// Checks the paths again while more of them fail than before. A path that keeps failing is reported as left out,
@@ -250,12 +253,14 @@ fn round(
     }
     let window = &mut found[..WINDOW_LEN];
     subject.read_window(window, timeout).map_err(at(Path::E4Stock))?;
-    came_back(Path::E4Stock, fills.then_some(sent), window, tally);
+    came_back(Path::E4Stock, if fills { Some(sent) } else { None }, window, tally);
     if fills && let Some((path, moved)) = subject.read_sram(&mut found, known, timeout) {
         let len = moved.map_err(at(path))?;
         came_back(path, Some(sent), &found[..len], tally);
     }
-    if let Some(memory) = known.memory().filter(|_| checked.memory == Some(Outcome::Same)) {
+    if let Some(memory) = known.memory()
+        && checked.memory == Some(Outcome::Same)
+    {
         subject.write_memory(memory, &sent[..memory_round]).map_err(|error| at(write)(Halt::of(error, timeout)))?;
         tally.moved(write, memory_round, 0);
         subject.read_memory(memory, &mut found[..memory_round], timeout).map_err(at(read))?;

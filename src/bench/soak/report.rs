@@ -313,13 +313,13 @@ impl SoakTally {
     fn slice(&mut self, at: Duration) -> &mut Slice {
         let slices = &mut self.report.over_time;
         while at >= self.slice_len * SLICES as u32 {
-            let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum();
-            let merged = slices.chunks(2).map(|pair| Slice {
-                bytes: sum(pair, |slice| slice.bytes),
-                errors: sum(pair, |slice| slice.errors),
-                ..Slice::default()
-            });
-            *slices = merged.collect();
+            let mut merged = Vec::new();
+            for pair in slices.chunks(2) {
+                let bytes = pair.iter().map(|slice| slice.bytes).sum();
+                let errors = pair.iter().map(|slice| slice.errors).sum();
+                merged.push(Slice { bytes, errors, ..Slice::default() });
+            }
+            *slices = merged;
             self.slice_len *= 2;
         }
         let index = (at.as_nanos() / self.slice_len.as_nanos()) as usize;

@@ -142,7 +142,6 @@ fn measured(rows: &[Row]) -> Table {
     table.set_header(["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"]);
     for (row, figures) in rows.iter().filter_map(|row| Some((row, row.figures()?))) {
         let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
-        let [p50, p99, p99_9] = [figures.p50_us, figures.p99_us, figures.p99_9_us].map(figure);
         table.add_row([
             row.path.to_string(),
             row.size.to_string(),
@@ -150,9 +149,9 @@ fn measured(rows: &[Row]) -> Table {
             figure(mb.median),
             format!("{}–{}", figure(mb.min), figure(mb.max)),
             format!("{:.0}", rate.median),
-            p50,
-            p99,
-            p99_9,
+            figure(figures.p50_us),
+            figure(figures.p99_us),
+            figure(figures.p99_9_us),
         ]);
     }
     aligned(table)

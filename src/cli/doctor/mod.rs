@@ -6,7 +6,7 @@ mod tests;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::arguments::BackupPlace;
+use super::arguments::{BackupPlace, PatchDirs, PortArgs};
 use super::flash::commands::lines;
 use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
@@ -26,8 +26,6 @@ use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
-use super::arguments::PatchDirs;
-use super::arguments::PortArgs;
 use super::context::Context;
 use super::flash::commands::WordedStep;
 use super::list::tunnelled_note;

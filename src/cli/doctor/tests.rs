@@ -16,8 +16,7 @@ use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{BusSpeed, Location, Port as _, Storage};
 use asm2464_host::usb::sysfs::Process;
 
-use crate::cli::command_line::CommandLine;
-use crate::cli::command_line::{self, is_for_docks};
+use crate::cli::command_line::{self, CommandLine, is_for_docks};
 
 use super::issue_form;
 

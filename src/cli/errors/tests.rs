@@ -12,8 +12,7 @@ use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, entries, files, help_by_code, units};
-use crate::cli::command_line::CommandLine;
-use crate::cli::command_line::is_for_docks;
+use crate::cli::command_line::{CommandLine, is_for_docks};
 
 const INTRODUCTION: &str = "\
 # Error codes

@@ -13,9 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::arguments::BackupPlace;
-use super::arguments::{KnownUnits, PatchDirs};
-use super::arguments::{PcapArgs, UNIT};
+use super::arguments::{BackupPlace, KnownUnits, PatchDirs, PcapArgs, UNIT};
 use super::context::Context;
 use crate::cli::errors::Exit;
 

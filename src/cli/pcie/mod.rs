@@ -283,9 +283,11 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailur
         4.. => 1024,
     };
     let mut spaces = Vec::new();
-    for function in survey.functions.iter().filter(|_| dwords > 0) {
-        reached.interrupt.check()?;
-        spaces.push(reached.pcie.config_dwords(function.at, 0, dwords)?);
+    if dwords > 0 {
+        for function in &survey.functions {
+            reached.interrupt.check()?;
+            spaces.push(reached.pcie.config_dwords(function.at, 0, dwords)?);
+        }
     }
     let names = show::names(&survey);
     let shown = show::PcieShown { reached, survey: &survey, names: &names, spaces: &spaces };

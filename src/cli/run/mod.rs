@@ -27,8 +27,7 @@ use super::arguments::{PcapArgs, TransportArg};
 use super::context::Context;
 use super::errors::Exit;
 use super::print;
-use super::user_files::ImageFile;
-use super::user_files::code_address;
+use super::user_files::{ImageFile, code_address};
 
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.
 const TRACE_KEPT: usize = 20_000;
@@ -194,9 +193,14 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut observer = observer.borrow_mut();
     let InstructionObserver { symbols, observers, .. } = &mut *observer;
     let written = args.author.write(symbols, observers)?;
+    if stopped.is_some() {
+        report.at = Some(place(chip.pc()));
+        report.function = chip.at().and_then(|at| symbols.names.label(at));
+    }
+    if hit.is_none() {
+        report.not_reached = args.until.iter().map(ToString::to_string).collect();
+    }
     let report = RunReport {
-        at: stopped.is_some().then(|| place(chip.pc())),
-        function: chip.at().filter(|_| stopped.is_some()).and_then(|at| symbols.names.label(at)),
         stopped,
         instructions: chip.instructions(),
         stack_high_water: chip.stack_high_water(),
@@ -206,7 +210,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         functions: observers.profile.as_ref().map(Profile::functions).unwrap_or_default(),
         symbols: std::mem::take(&mut symbols.files),
         written,
-        not_reached: args.until.iter().filter(|_| hit.is_none()).map(ToString::to_string).collect(),
         ..report
     };
     if args.json {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use asm2464::Kind;
 use asm2464::digest::to_hex;
 use asm2464::firmware::{CodeAddress, Image};
-use asm2464::scsi::XdataAddress;
+use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::chip::{UsbEvent, Watch, register_name};
 use asm2464_chip::mcu::{AccessKind, Observer, Step, Trace, assembly};
 use asm2464_chip::profile::{Coverage, Profile};
@@ -71,7 +71,10 @@ impl Events {
 impl Watch for Events {
     fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, pc: u32) {
         if self.registers {
-            let name = register_name(at.addr).filter(|_| at.page == asm2464::scsi::XdataPage::Main).unwrap_or("?");
+            let name = match at.page {
+                XdataPage::Main => register_name(at.addr).unwrap_or("?"),
+                XdataPage::Other => "?",
+            };
             let arrow = if kind == AccessKind::Read { "->" } else { "<-" };
             errln!("register  {:<10} {:<8} {name:<20} {arrow} {value:02X}", place(pc), xdata(at));
         }

@@ -19,11 +19,9 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
-use super::arguments::UNIT;
-use super::arguments::{self, KnownUnits, PatchDirs};
+use super::arguments::{self, KnownUnits, PatchDirs, UNIT};
 use super::command_line::CommandLine;
-use super::context::Context;
-use super::context::with_causes;
+use super::context::{Context, with_causes};
 use super::patch::print_hunks;
 use super::user_files::{self, ImageFile};
 use super::{print, table};

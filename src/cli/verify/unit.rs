@@ -9,8 +9,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{FileOffset, Part};
 use serde::Serialize;
 
-use crate::cli::arguments::KnownUnits;
-use crate::cli::arguments::opened;
+use crate::cli::arguments::{KnownUnits, opened};
 use crate::cli::context::Context;
 use crate::cli::flash::Screen;
 use crate::cli::interrupt;

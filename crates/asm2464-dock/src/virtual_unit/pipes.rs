@@ -98,9 +98,11 @@ impl VirtualPipes {
     ) -> Result<(), PipeError> {
         drop(attached(&self.unit, self.attachment)?);
         let slot = &mut self.transfers[transfer.0];
-        let Some(len) = len_in(&slot.buffer).filter(|_| slot.flight.is_none()) else {
-            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
-        };
+        let refused = || PipeError::Other("the transfer is in flight, or its buffer too short".to_owned());
+        if slot.flight.is_some() {
+            return Err(refused());
+        }
+        let len = len_in(&slot.buffer).ok_or_else(refused)?;
         slot.flight = Some(Submission { way, is_begun: false, len, moved: 0 });
         self.submitted.push_back(transfer);
         Ok(())
@@ -127,20 +129,20 @@ impl VirtualPipes {
         };
         let mut at = 0;
         while let Some(&id) = self.submitted.get(at) {
-            let way_of = |id: TransferId| self.transfers[id.0].flight.map(|flight| flight.way);
-            let is_oldest = !self.submitted.iter().take(at).any(|before| way_of(*before) == way_of(id));
-            let transfer = &mut self.transfers[id.0];
-            let end = transfer.flight.as_mut().filter(|_| is_oldest).and_then(|flight| {
-                let before = flight.moved;
-                let end = match flight.way {
-                    TransferTarget::Bulk(endpoint, stream) => {
-                        bulk(&mut unit, endpoint, stream, &mut transfer.buffer, flight)
-                    }
-                    TransferTarget::Control => control(&mut unit, &mut transfer.buffer, flight),
-                };
-                has_moved |= flight.moved > before;
-                end
-            });
+            if !self.is_oldest(at) {
+                at += 1;
+                continue;
+            }
+            let VirtualTransfer { buffer, flight: Some(flight) } = &mut self.transfers[id.0] else {
+                at += 1;
+                continue;
+            };
+            let before = flight.moved;
+            let end = match flight.way {
+                TransferTarget::Bulk(endpoint, stream) => bulk(&mut unit, endpoint, stream, buffer, flight),
+                TransferTarget::Control => control(&mut unit, buffer, flight),
+            };
+            has_moved |= flight.moved > before;
             match end {
                 Some(end) => {
                     self.end(id, end);
@@ -150,6 +152,13 @@ impl VirtualPipes {
             }
         }
         has_moved
+    }
+
+    /// Whether no transfer before this place in the queue goes the same way.
+    fn is_oldest(&self, at: usize) -> bool {
+        let way_of = |id: &TransferId| self.transfers[id.0].flight.map(|flight| flight.way);
+        let way = way_of(&self.submitted[at]);
+        self.submitted.iter().take(at).all(|before| way_of(before) != way)
     }
 }
 

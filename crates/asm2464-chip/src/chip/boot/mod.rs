@@ -284,14 +284,7 @@ impl<'a> BootedUnit<'a> {
             }
         }
         let expected = flash_with(&blocks, self.image);
-        let found = &self.driver.chip.flash().cells;
-        let in_blocks = Slot::at(FIRST_SLOT, found).blocks();
-        let mut kept =
-            blocks.iter().zip(&in_blocks).map(|(block, found)| (kept_bytes(found), kept_bytes(block.bytes())));
-        let rest = CONFIG_LEN..SLOT_LEN;
-        let outcome = kept
-            .try_for_each(|(found, expected)| same(found, expected).map(drop))
-            .and_then(|()| same(&found[rest.clone()], &expected.cells[rest]));
+        let outcome = same_flash(&self.driver.chip.flash().cells, &expected.cells, &blocks);
         self.note("has in its flash what was written", outcome)?;
         self.blocks = blocks;
         Ok(())
@@ -422,6 +415,16 @@ fn same(found: &[u8], expected: &[u8]) -> Result<String, BootFault> {
     }))
 }
 
+/// Compares a flash with the expected one: the blocks' bytes that the firmware keeps, and what follows the blocks.
+fn same_flash(found: &[u8], expected: &[u8], blocks: &[ConfigBlock; 2]) -> Result<String, BootFault> {
+    let in_blocks = Slot::at(FIRST_SLOT, found).blocks();
+    for (block, found) in blocks.iter().zip(&in_blocks) {
+        same(kept_bytes(found), kept_bytes(block.bytes()))?;
+    }
+    let rest = CONFIG_LEN..SLOT_LEN;
+    same(&found[rest.clone()], &expected[rest])
+}
+
 fn expect(is_met: bool, otherwise: impl FnOnce() -> String) -> Result<String, BootFault> {
     if is_met { Ok(String::new()) } else { Err(BootFault::Wrong(otherwise())) }
 }
@@ -530,11 +533,13 @@ impl CodePlace {
 impl fmt::Display for CodePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, last } = self;
-        match first == last {
-            true => first.fmt(f),
-            false if first.bank() == last.bank() => write!(f, "{first}..0x{:04X}", last.addr()),
-            false => write!(f, "{first}..{last}"),
+        if first == last {
+            return first.fmt(f);
         }
+        if first.bank() == last.bank() {
+            return write!(f, "{first}..0x{:04X}", last.addr());
+        }
+        write!(f, "{first}..{last}")
     }
 }
 

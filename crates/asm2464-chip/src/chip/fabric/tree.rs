@@ -45,12 +45,11 @@ pub(super) struct Node {
     behind: Vec<Node>,
 }
 
-/// A description with those of the devices behind it.
-struct Draft<'a> {
-    spec: &'a DeviceSpec,
-    at: (u8, u8),
-    behind: Vec<Draft<'a>>,
-}
+/// The way from the root port to a device: device and function number at each step.
+type Way = [(u8, u8)];
+
+/// A description of a device and the way to it.
+type Described<'a> = (Vec<(u8, u8)>, &'a DeviceSpec);
 
 /// Description of the root port: ASMedia's IDs, four lanes at 16 GT/s.
 fn root_itself() -> DeviceSpec {
@@ -71,44 +70,69 @@ impl Node {
     /// # Errors
     /// [`TreeError`].
     pub(super) fn root(specs: &[DeviceSpec]) -> Result<Self, TreeError> {
-        let mut ways = specs.iter().map(|spec| Ok((way(&spec.at)?, spec))).collect::<Result<Vec<_>, TreeError>>()?;
-        ways.sort_by_key(|(way, _)| way.len());
-        let itself = root_itself();
-        let mut root = Draft { spec: &itself, at: (0, 0), behind: Vec::new() };
-        for (way, spec) in ways {
-            root.add(&way, spec)?;
+        let mut described: Vec<Described<'_>> = Vec::new();
+        for spec in specs {
+            described.push((way(&spec.at)?, spec));
         }
-        Self::build(root, DeviceRole::Root, itself.link, false)
+        // A port is shorter to reach than what is behind it.
+        described.sort_by_key(|(way, _)| way.len());
+        for (index, (way, spec)) in described.iter().enumerate() {
+            let is_before = |way: &Way| described[..index].iter().any(|(before, _)| before == way);
+            let above = &way[..way.len() - 1];
+            if !above.is_empty() && !is_before(above) {
+                return Err(TreeError::NoPort(spec.at.clone()));
+            }
+            if is_before(way) {
+                return Err(TreeError::Twice(spec.at.clone()));
+            }
+        }
+        let spec = root_itself();
+        Self::build(&[], &spec, &described, DeviceRole::Root, spec.link, false)
     }
 
-    fn build(draft: Draft<'_>, kind: DeviceRole, link: LinkSpec, is_multi_function: bool) -> Result<Self, TreeError> {
-        let Draft { spec, at: (device, function), behind } = draft;
+    /// Builds the device at the end of a way, and those behind it.
+    fn build(
+        at: &Way,
+        spec: &DeviceSpec,
+        described: &[Described<'_>],
+        kind: DeviceRole,
+        link: LinkSpec,
+        is_multi_function: bool,
+    ) -> Result<Self, TreeError> {
+        let most = if kind.is_port() { 2 } else { 6 };
         let bars = spec.all_bars();
         let registers: usize = bars.iter().map(|bar| bar.registers()).sum();
-        if registers > if kind.is_port() { 2 } else { 6 } || bars.iter().any(|bar| !bar.is_possible()) {
+        if registers > most || bars.iter().any(|bar| !bar.is_possible()) {
             return Err(TreeError::Bars(spec.at.clone()));
         }
         if !matches!(spec.engine, Engine::None) && !spec.bars.is_empty() {
             return Err(TreeError::EngineBars(spec.at.clone()));
         }
+        let is_behind = |way: &Way, port: &Way| way.len() == port.len() + 1 && way.starts_with(port);
+        let below: Vec<&Described<'_>> = described.iter().filter(|(way, _)| is_behind(way, at)).collect();
         // A port reports the speed and width that the device below it has.
-        let below = behind.first().map(|below| below.spec.link).filter(|_| kind.has_link_below());
-        let link = below.map_or(link, |below| LinkSpec { speed: below.speed, width: below.width, ..link });
-        let numbers: Vec<u8> = behind.iter().map(|below| below.at.0).collect();
-        let below = behind.into_iter().map(|below| {
-            if kind.has_link_below() && below.at.0 != 0 {
-                return Err(TreeError::NotOnLink(below.spec.at.clone()));
+        let mut link = link;
+        if let Some((_, first)) = below.first()
+            && kind.has_link_below()
+        {
+            link = LinkSpec { speed: first.link.speed, width: first.link.width, ..link };
+        }
+        let mut behind = Vec::new();
+        for (way, its_spec) in &below {
+            let number = way[at.len()].0;
+            if kind.has_link_below() && number != 0 {
+                return Err(TreeError::NotOnLink(its_spec.at.clone()));
             }
-            let is_multi_function = numbers.iter().filter(|number| **number == below.at.0).count() > 1;
-            let its_kind = match (below.behind.is_empty(), kind) {
-                (true, _) => DeviceRole::Endpoint,
-                (false, DeviceRole::Upstream) => DeviceRole::Downstream,
-                (false, _) => DeviceRole::Upstream,
+            let functions = below.iter().filter(|(other, _)| other[at.len()].0 == number).count();
+            let is_port = described.iter().any(|(other, _)| is_behind(other, way));
+            let its_kind = match (is_port, kind) {
+                (false, _) => DeviceRole::Endpoint,
+                (true, DeviceRole::Upstream) => DeviceRole::Downstream,
+                (true, _) => DeviceRole::Upstream,
             };
-            let link = below.spec.link;
-            Self::build(below, its_kind, link, is_multi_function)
-        });
-        let behind = below.collect::<Result<Vec<_>, TreeError>>()?;
+            behind.push(Self::build(way, its_spec, described, its_kind, its_spec.link, functions > 1)?);
+        }
+        let (device, function) = at.last().copied().unwrap_or_default();
         Ok(Self { device, function, kind, itself: PcieDevice::new(spec, kind, link, is_multi_function), behind })
     }
 
@@ -201,22 +225,6 @@ impl Node {
         self.kind.is_port()
             && self.itself.answers_memory()
             && (has(MEMORY_WINDOW, [0, 0]) || has(PREFETCHABLE_WINDOW, high))
-    }
-}
-
-impl<'a> Draft<'a> {
-    fn add(&mut self, way: &[(u8, u8)], spec: &'a DeviceSpec) -> Result<(), TreeError> {
-        let [step, rest @ ..] = way else { return Err(TreeError::Path(spec.at.clone())) };
-        let found = self.behind.iter_mut().find(|below| below.at == *step);
-        match (found, rest.is_empty()) {
-            (Some(_), true) => Err(TreeError::Twice(spec.at.clone())),
-            (Some(below), false) => below.add(rest, spec),
-            (None, false) => Err(TreeError::NoPort(spec.at.clone())),
-            (None, true) => {
-                self.behind.push(Self { spec, at: *step, behind: Vec::new() });
-                Ok(())
-            }
-        }
     }
 }
 

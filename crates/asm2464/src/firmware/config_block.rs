@@ -345,31 +345,6 @@ impl ConfigBlock {
         Ok(())
     }
 
-    /// Returns the block without what identifies its unit: block 0 with this serial number, as much as fits; block 1
-    /// with an erased USB4 identity. The bytes before the checksum's range are erased too.
-    #[must_use]
-    pub fn anonymised(&self, serial: &str) -> Self {
-        let mut bytes = self.bytes;
-        bytes[..SUMMED_FROM].fill(0xFF);
-        match self.index {
-            BlockIndex::Zero => {
-                let field = &mut bytes[ConfigField::Serial.range()];
-                field.fill(0xFF);
-                field.iter_mut().zip(serial.bytes()).for_each(|(byte, digit)| *byte = digit);
-            }
-            BlockIndex::One => bytes[USB4_IDENTITY].fill(0xFF),
-        }
-        self.with_bytes(bytes)
-    }
-
-    /// Returns a block of the same number with these bytes, and with their magic and checksum.
-    #[must_use]
-    pub fn with_bytes(&self, mut bytes: [u8; CONFIG_BLOCK_LEN]) -> Self {
-        bytes[MAGIC_AT] = self.index.magic();
-        bytes[CHECKSUM_AT] = checksum(&bytes);
-        Self { index: self.index, bytes }
-    }
-
     /// Gives block 0 the chip maker's IDs and names, in place of those that a patched identity has changed. Serial
     /// number, release and flags stay. An enclosure maker's own values are only in a backup.
     ///
@@ -496,18 +471,6 @@ mod tests {
         for field in [ConfigField::Serial, ConfigField::DeviceRelease, ConfigField::Flags] {
             assert_eq!(block.field(field), before.field(field));
         }
-    }
-
-    #[test]
-    fn an_anonymised_block_is_valid_and_has_no_identity() {
-        let [zero, one] = known_blocks();
-        let block = zero.anonymised("123");
-        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, block.bytes()), Ok(block));
-        assert_eq!((block.text(ConfigField::Serial), block.usb_id()), ("123".to_owned(), zero.usb_id()));
-        assert_eq!(block.text(ConfigField::Product), zero.text(ConfigField::Product));
-        let block = one.anonymised("123");
-        assert_eq!(ConfigBlock::parse(BlockIndex::One, block.bytes()), Ok(block));
-        assert!(block.bytes()[USB4_IDENTITY].iter().all(|byte| *byte == 0xFF));
     }
 
     #[test]

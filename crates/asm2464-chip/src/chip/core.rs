@@ -167,7 +167,10 @@ impl<F: SpiFlash> Chip<F> {
                 return RunEnd::Budget;
             }
             if self.is_parked {
-                let Some(at) = peripherals.next_event().filter(|_| timers_left > 0) else { return RunEnd::Parked };
+                if timers_left == 0 {
+                    return RunEnd::Parked;
+                }
+                let Some(at) = peripherals.next_event() else { return RunEnd::Parked };
                 timers_left -= 1;
                 self.skip_to(at);
                 continue;

@@ -121,8 +121,11 @@ impl<F: SpiFlash> FlashController<F> {
 
     /// Puts a packet of a data-out into the buffer.
     pub(super) fn receive(&mut self, packet: &[u8], speed: Speed, memory: &mut XdataMemory) {
-        let lands = self.defects.bulk_out_lands.filter(|_| speed == Speed::High).map_or(packet.len(), usize::from);
-        self.deposit(0, &packet[..packet.len().min(lands)], memory);
+        let lands = match self.defects.bulk_out_lands {
+            Some(lands) if speed == Speed::High => packet.len().min(lands.into()),
+            _ => packet.len(),
+        };
+        self.deposit(0, &packet[..lands], memory);
         self.first = memory.main()[usize::from(BUFFER)];
     }
 

@@ -192,7 +192,9 @@ impl<F: SpiFlash> Chip<F> {
 impl<F: SpiFlash> Peripherals<F> {
     fn take_status(&mut self, stream: Option<u16>) -> Option<Vec<u8>> {
         let (slot, bytes) = self.msc.take_status(stream)?;
-        if let Some(slot) = slot.filter(|_| self.msc.is_uas()) {
+        if self.msc.is_uas()
+            && let Some(slot) = slot
+        {
             self.uas.answered(slot);
         }
         Some(bytes)

@@ -128,8 +128,14 @@ pub(super) struct LinkBlock {
 
 impl LinkBlock {
     pub(super) fn new(speed: Speed) -> Self {
-        let [power, control, super_speed] = [POWER, CONTROL, SUPER_SPEED].map(reset::value);
-        let mut link = Self { power, control, super_speed, speed, masks: power_on_masks(speed), ..Self::default() };
+        let mut link = Self {
+            power: reset::value(POWER),
+            control: reset::value(CONTROL),
+            super_speed: reset::value(SUPER_SPEED),
+            speed,
+            masks: power_on_masks(speed),
+            ..Self::default()
+        };
         if speed != Speed::Super {
             link.raise(USB2_FALLBACK);
         }
@@ -159,7 +165,7 @@ impl LinkBlock {
 
     /// Time at which the link comes up by itself.
     pub(super) fn next(&self) -> Option<u64> {
-        self.comes_up_at.filter(|_| !self.is_driven)
+        if self.is_driven { None } else { self.comes_up_at }
     }
 
     /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows, or sets what 0x92F8 shows once the link is
@@ -185,7 +191,7 @@ impl LinkBlock {
     pub(super) fn advance(&mut self, now: u64) {
         if self.next().is_some_and(|at| at <= now) {
             self.step();
-            self.comes_up_at = (self.steps < LINK_UP.len()).then_some(now + STEP);
+            self.comes_up_at = if self.steps < LINK_UP.len() { Some(now + STEP) } else { None };
         }
     }
 

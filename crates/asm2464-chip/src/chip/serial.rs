@@ -152,7 +152,10 @@ impl I2c {
     fn transfer(&mut self, memory: &mut XdataMemory) -> u8 {
         let page = memory.main_mut();
         let address = page[usize::from(ADDRESS)];
-        let Some(sensor) = self.sensor.filter(|_| address >> 1 == SENSOR) else { return 0 };
+        let Some(sensor) = self.sensor else { return 0 };
+        if address >> 1 != SENSOR {
+            return 0;
+        }
         if address & 1 != 0 {
             if page[ENABLES] & READ_ENABLE != 0 {
                 let register = match self.pointer {

@@ -192,8 +192,11 @@ impl<'a> Disassembler<'a> {
     /// Returns the target of the bank-switch stub at `at`, if there is one: MOV DPTR,#target and a jump to 0x0300 or
     /// 0x0311.
     fn stub(&self, at: CodeAddress) -> Option<CodeAddress> {
+        if at.bank() != Bank::Common {
+            return None;
+        }
         let start = at.body_offset().0 as usize;
-        let code = self.image.body().get(start..start + 6).filter(|_| at.bank() == Bank::Common)?;
+        let code = self.image.body().get(start..start + 6)?;
         let [0x90, high, low, ..] = *code else { return None };
         let jump = Instruction::decode_from_bytes(u32::from(at.addr()) + 3, &code[3..]);
         if !matches!(jump.mnemonic(), Mnemonic::AJMP | Mnemonic::SJMP | Mnemonic::LJMP) {

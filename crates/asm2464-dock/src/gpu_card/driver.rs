@@ -220,8 +220,8 @@ impl TinyGpu {
         self.put(pcie, CONTROL, &[run | control])?;
         let mut registers = [0; 12];
         pcie.memory_read(self.registers + u64::from(STATUS), &mut registers)?;
-        let [status, cycles, fault_at] = [0, 4, 8]
-            .map(|at| u32::from_le_bytes([registers[at], registers[at + 1], registers[at + 2], registers[at + 3]]));
+        let (registers, _) = registers.as_chunks::<4>();
+        let [status, cycles, fault_at] = [registers[0], registers[1], registers[2]].map(u32::from_le_bytes);
         let expected = sent | if run & RUN != 0 { RAN } else { 0 };
         match CardFault::of(status, fault_at) {
             Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),

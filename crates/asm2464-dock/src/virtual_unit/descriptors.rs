@@ -31,15 +31,16 @@ pub struct Identity {
 impl Identity {
     /// Identity of the boot loader in ROM.
     pub fn boot_loader() -> Self {
-        let [maker, product] = ["ASMedia", "AS2462"].map(str::to_owned);
+        const MAKER: &str = "ASMedia";
+        const PRODUCT: &str = "AS2462";
         Self {
             id: UsbId::BOOT_LOADER,
             release: 0x0001,
-            manufacturer: maker.clone(),
-            product: product.clone(),
+            manufacturer: MAKER.to_owned(),
+            product: PRODUCT.to_owned(),
             serial: "000000000000".to_owned(),
-            t10_vendor: maker,
-            t10_product: product,
+            t10_vendor: MAKER.to_owned(),
+            t10_product: PRODUCT.to_owned(),
         }
     }
 

@@ -153,7 +153,10 @@ impl<P: Pipes> Uas<P> {
 
     /// Without streams: submits the status transfer whenever a command is in flight.
     fn ask_for_status(&mut self) -> Result<(), TransportError> {
-        let Some(shared) = self.shared_status.filter(|_| !self.is_shared_status_out) else { return Ok(()) };
+        if self.is_shared_status_out {
+            return Ok(());
+        }
+        let Some(shared) = self.shared_status else { return Ok(()) };
         self.pipes
             .submit(shared, Endpoint::Status, 0, STATUS_LEN)
             .map_err(|error| error.during("asking for a status"))?;

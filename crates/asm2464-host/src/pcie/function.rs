@@ -251,11 +251,18 @@ impl Bar {
     /// # Errors
     /// [`PcieError::Impossible`] for an I/O BAR, one without an address, and bytes outside of its memory.
     pub fn at(&self, offset: u64, len: usize) -> Result<u64, PcieError> {
-        let size = self.size.filter(|_| self.is_assigned() && self.kind != BarKind::Io).unwrap_or(0);
-        let end = offset.checked_add(len as u64).filter(|end| *end <= size);
-        end.and_then(|_| self.address.checked_add(offset)).ok_or_else(|| PcieError::Impossible {
-            what: format!("{len} bytes at {offset:#x} of BAR {}, behind which {size:#x} can be reached", self.index),
-        })
+        let size = match self.size {
+            Some(size) if self.is_assigned() && self.kind != BarKind::Io => size,
+            _ => 0,
+        };
+        if let Some(end) = offset.checked_add(len as u64)
+            && end <= size
+            && let Some(address) = self.address.checked_add(offset)
+        {
+            return Ok(address);
+        }
+        let what = format!("{len} bytes at {offset:#x} of BAR {}, behind which {size:#x} can be reached", self.index);
+        Err(PcieError::Impossible { what })
     }
 
     /// Whether the BAR has an address.

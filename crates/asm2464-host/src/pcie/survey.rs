@@ -142,15 +142,19 @@ impl Pcie<'_> {
 
 /// Adds a note for each link that is slower or narrower than both its ends support.
 fn note_slow_links(survey: &mut Survey) {
-    let slow = survey.functions.iter().filter_map(|function| {
+    for function in &survey.functions {
         // All functions of a device show its link.
-        let below = function.capabilities.express().filter(|_| function.at.function == 0)?;
-        let above = survey.functions[function.parent?].capabilities.express()?;
+        if function.at.function != 0 {
+            continue;
+        }
+        let Some(below) = function.capabilities.express() else { continue };
+        let Some(parent) = function.parent else { continue };
+        let Some(above) = survey.functions[parent].capabilities.express() else { continue };
         let can = below.link_max.least(above.link_max);
-        let is_slow = above.has_link_below() && below.link.lanes != 0 && below.link.least(can) != can;
-        is_slow.then_some(Note::Slow { at: function.at, link: below.link, can })
-    });
-    survey.notes.extend(slow);
+        if above.has_link_below() && below.link.lanes != 0 && below.link.least(can) != can {
+            survey.notes.push(Note::Slow { at: function.at, link: below.link, can });
+        }
+    }
 }
 
 /// A survey in progress.
@@ -326,9 +330,12 @@ impl Walk<'_, '_> {
         // The ranges of the bridges above must not grow over the buses of other bridges.
         let beside = bridges().filter(|(other, _)| !above.contains(other)).map(|(_, buses)| buses.secondary).max();
         let in_the_way = bridges().any(|(grows, buses)| above.contains(&grows) && beside > Some(buses.subordinate));
-        let Some(secondary) = next.filter(|_| !in_the_way) else {
-            self.survey.notes.push(Note::NoBusLeft { at });
-            return Ok(None);
+        let secondary = match next {
+            Some(next) if !in_the_way => next,
+            _ => {
+                self.survey.notes.push(Note::NoBusLeft { at });
+                return Ok(None);
+            }
         };
         let own = Buses { primary: at.bus, secondary, subordinate: secondary };
         let grown = above.iter().rev().filter_map(|above| {
@@ -377,13 +384,13 @@ impl Survey {
     pub fn decoder(&self, address: u64, len: u64) -> Option<Bdf> {
         let last = address.checked_add(len.checked_sub(1)?)?;
         let asked = Window { base: address, limit: last };
+        let holds = |bar: &Bar| {
+            let Some(limit) = bar.size.and_then(|size| bar.address.checked_add(size - 1)) else { return false };
+            bar.kind != BarKind::Io && bar.is_assigned() && Window { base: bar.address, limit }.contains(asked)
+        };
         let takes = |function: &&Function| {
             function.decodes_memory()
-                && function.bars.iter().any(|bar| {
-                    let end = bar.size.and_then(|size| bar.address.checked_add(size - 1));
-                    let memory = end.filter(|_| bar.kind != BarKind::Io && bar.is_assigned());
-                    memory.is_some_and(|limit| Window { base: bar.address, limit }.contains(asked))
-                })
+                && function.bars.iter().any(holds)
                 && self.above(function).all(|bridge| bridge.forwards(asked))
         };
         self.functions.iter().find(takes).map(|function| function.at)

@@ -100,7 +100,7 @@ impl UsbPort {
         let device = open_bulk_only(&found, self.woken == Some(found.address()))?;
         // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
-        self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
+        self.woken = if state == BridgeState::BootLoader { self.seen } else { None };
         Ok(Bridge::with_timeouts(super::bulk_only(&found, device)?, Timeouts::of(state)))
     }
 

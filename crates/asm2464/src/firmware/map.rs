@@ -76,7 +76,10 @@ impl Area {
     /// Describes the bytes in a range of the file, of which there is at least one.
     fn new(kind: AreaKind, file: Range<u32>, free: Vec<ZeroRun>) -> Self {
         let file_offset = FileOffset(file.start);
-        let code = |at: FileOffset| at.body_offset()?.code_address().filter(|_| matches!(kind, AreaKind::Code(_)));
+        let code = |at: FileOffset| match kind {
+            AreaKind::Code(_) => at.body_offset()?.code_address(),
+            _ => None,
+        };
         Self {
             kind,
             file_offset,

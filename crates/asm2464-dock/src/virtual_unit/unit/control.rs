@@ -49,7 +49,8 @@ impl VirtualUnit {
     /// Answers a request. Returns the data for the host; `None` stalls endpoint 0.
     pub(super) fn native_control(&mut self, setup: [u8; 8]) -> Option<Vec<u8>> {
         let [request_type, request, ref fields @ ..] = setup;
-        let [value, index, length] = [0, 2, 4].map(|at| u16::from_le_bytes([fields[at], fields[at + 1]]));
+        let field = |at: usize| u16::from_le_bytes([fields[at], fields[at + 1]]);
+        let (value, index, length) = (field(0), field(2), field(4));
         let endpoint = u8::try_from(index).ok().and_then(Endpoint::from_address).filter(|found| self.has(*found));
         let is_interface = index == INTERFACE;
         let accept = |is_right: bool| is_right.then(Vec::new);

@@ -255,8 +255,11 @@ impl VirtualUnit {
             self.stream = StreamLimit::Dead;
             return Some(ControlAnswer::Silent);
         }
-        let limit = self.scenario.stream_limit.filter(|_| is_open);
-        if limit.is_some_and(|limit| setup::stream_len(setup, data).is_some_and(|len| len > limit)) {
+        if is_open
+            && let Some(limit) = self.scenario.stream_limit
+            && let Some(len) = setup::stream_len(setup, data)
+            && len > limit
+        {
             self.stream = StreamLimit::Exceeded;
         }
         let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };

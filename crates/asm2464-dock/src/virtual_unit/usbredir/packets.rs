@@ -397,8 +397,10 @@ impl Outbox {
     /// Whether an answer has waited so long that it should be sent before another is made. The guest then works on it
     /// while the unit works on the next one.
     pub fn is_due(&self) -> bool {
-        let waits_since = self.waits_since.filter(|_| self.end > self.sent);
-        self.patience.zip(waits_since).is_some_and(|(patience, since)| since.elapsed() >= patience)
+        match (self.patience, self.waits_since) {
+            (Some(patience), Some(since)) => self.end > self.sent && since.elapsed() >= patience,
+            _ => false,
+        }
     }
 
     /// Whether to make more answers before sending.

@@ -52,8 +52,8 @@ impl Udev {
     /// Finds out why the unit at a port can't be opened. `None` if the system doesn't tell.
     pub fn no_access(&self, sysfs: &Sysfs, port: &PortPath) -> Option<NoAccess> {
         let device = sysfs.device(port);
-        let [vendor, product] = ["idVendor", "idProduct"].map(|name| read(&device.join(name)));
-        let number = read(&device.join("dev"));
+        let attribute = |name: &str| read(&device.join(name));
+        let (vendor, product, number) = (attribute("idVendor"), attribute("idProduct"), attribute("dev"));
         if vendor.is_empty() || product.is_empty() || number.is_empty() {
             return None;
         }

@@ -126,9 +126,9 @@ impl Transfers {
     ) -> Result<(), PipeError> {
         let handle = self.device.handle.enter().map_err(pipe_error)?;
         let transfer = self.transfers.get_mut(transfer.0).ok_or_else(unknown_transfer)?;
-        let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len && !transfer.is_out);
-        let Some(length) = length else {
-            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        let length = match c_int::try_from(len) {
+            Ok(length) if len <= transfer.buffer.len && !transfer.is_out => length,
+            _ => return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned())),
         };
         let user_data = transfer.ticket.as_ptr().cast::<c_void>();
         let (raw, start) = (transfer.raw.as_ptr(), transfer.buffer.start.as_ptr());

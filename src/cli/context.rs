@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::command_line::CommandLine;
 use super::errors::{self, Exit};
 use super::log::LogArgs;
-use super::{fold, interrupt, print, terminal};
+use super::{interrupt, print, terminal};
 use crate::failure::{AnyFailure, shown_code};
 use crate::image::Images;
 use crate::patch::Library;
@@ -109,7 +109,7 @@ pub fn short(digest: &str) -> String {
 /// Folds a line of a failure unless it quotes a file: the line below a quote marks a place in it.
 fn folded(line: &str, width: usize) -> String {
     let quotes = |c: char| c.is_ascii_digit() || c == ':' || c == '·';
-    if line.trim_start().starts_with(quotes) { line.to_owned() } else { fold::fold(line, width) }
+    if line.trim_start().starts_with(quotes) { line.to_owned() } else { terminal::fold(line, width) }
 }
 
 impl Context {

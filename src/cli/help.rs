@@ -1,6 +1,6 @@
 //! What the program says of itself. The arrangement of the help: commands by what they are for, options by what they are
-//! about. And the commands `help`, which also prints the pages of docs/ and what to do about an error, `man` and
-//! `completions`.
+//! about. And the commands `help`, which also prints the pages of docs/ and what to do about an error, `man`,
+//! `completions` and `udev`, which make files for the system.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use asm2464_dock::files::{atomic, file};
 use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
 
+use super::arguments::DeviceIds;
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
-use super::{fold, print, terminal};
+use super::{print, terminal};
 use crate::failure::{AnyFailure, Failure};
 use crate::{embedded, suggest};
 
@@ -45,7 +46,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let topic = topic.join(" ");
     if let Some(page) = page(&topic) {
         let width = terminal::stdout_width();
-        print::whole(&width.map_or_else(|| page.clone(), |width| fold::page(&page, terminal::text_width(Some(width)))));
+        print::whole(
+            &width.map_or_else(|| page.clone(), |width| terminal::fold_page(&page, terminal::text_width(Some(width)))),
+        );
         return Ok(Exit::Done);
     }
     if let Some((code, status, advice)) = code(&topic, &context.command_line) {
@@ -131,7 +134,7 @@ fn groups(command: &Command) -> String {
         Some(about) => about.to_string(),
         None => String::new(),
     };
-    let line = |name: &&str| fold::fold(&format!("  {name:<12} {}\n", about(name)), width);
+    let line = |name: &&str| terminal::fold(&format!("  {name:<12} {}\n", about(name)), width);
     let group = |(title, names): &(&str, &[&str])| {
         format!("\n{header}{title}:{header:#}\n{}", names.iter().map(line).collect::<String>())
     };
@@ -250,6 +253,28 @@ fn with_escaped_names(command: Command) -> Command {
         _ => arg,
     };
     command.mut_args(escaped).mut_subcommands(with_escaped_names)
+}
+
+/// Print the udev rules that let a Linux user open a dock.
+///
+/// The rules cover every USB ID that `asmpatch list --known` shows, and those that you add with --usb-id.
+///
+/// Install them with `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then
+/// `sudo udevadm control --reload`, and plug the unit in again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch udev --usb-id 1234:ABCD")]
+pub struct UdevArgs {
+    #[command(flatten)]
+    ids: DeviceIds,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if a device file can't be read or is wrong.
+pub fn print_udev_rules(args: &UdevArgs, _context: &Context) -> Result<Exit, AnyFailure> {
+    print::whole(&args.ids.load()?.udev_rules());
+    Ok(Exit::Done)
 }
 
 #[cfg(test)]

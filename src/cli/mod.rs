@@ -18,7 +18,6 @@ mod doctor;
 mod download;
 pub mod errors;
 mod flash;
-mod fold;
 mod help;
 mod info;
 pub mod interrupt;
@@ -32,7 +31,6 @@ mod restore;
 mod run;
 mod table;
 mod terminal;
-mod udev;
 mod unpatch;
 mod user_files;
 mod verify;
@@ -113,7 +111,7 @@ enum CliCommand {
     Disasm(disasm::Args),
     Virtual(virtual_unit::Args),
     Demo(demo::Args),
-    Udev(udev::Args),
+    Udev(help::UdevArgs),
     Man(help::ManArgs),
     Completions(help::CompletionsArgs),
     Help(help::Args),
@@ -159,7 +157,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Disasm(args) => disasm::run(&args, context),
         CliCommand::Virtual(args) => virtual_unit::run(&args, context),
         CliCommand::Demo(args) => demo::run(&args, context),
-        CliCommand::Udev(args) => udev::run(&args, context),
+        CliCommand::Udev(args) => help::print_udev_rules(&args, context),
         CliCommand::Man(args) => help::write_man(&args, context),
         CliCommand::Completions(args) => help::complete(&args, context),
         CliCommand::Help(args) => help::run(&args, context),

@@ -23,7 +23,7 @@ use asm2464::escape::{is_harmful, lines, replaced};
 use asm2464_dock::files::queue::Queue;
 use serde::Serialize;
 
-use super::{fold, terminal};
+use super::terminal;
 
 /// Prints a line to stdout.
 macro_rules! outln {
@@ -172,7 +172,7 @@ fn write<S: RawStream + AsLockedWrite>(
     // Values from outside are escaped when they are put into the text. This makes sure of it.
     let mut text = printed(text);
     if let Some(width) = width {
-        text = fold::fold(&text, width);
+        text = terminal::fold(&text, width);
     }
     terminal::among_bars(|| {
         let mut stream = stream();

@@ -1,12 +1,11 @@
-//! The terminal: its width, and the progress that is drawn on it.
+//! The terminal: its width, the lines that are folded at it, and the progress that is drawn on it.
 
-use std::env;
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
-use console::Term;
+use console::{Term, measure_text_width, strip_ansi_codes};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, TermLike};
 
 /// How often bars are drawn per second: indicatif's own default.
@@ -134,6 +133,157 @@ impl<T: TermLike> TermLike for Unfailing<T> {
     }
 }
 
+/// The furthest column in which a continuation begins.
+const MAX_INDENT: usize = 24;
+
+/// What begins a line of a failure. The line's continuations begin in the column after it.
+const MARKS: [&str; 5] = ["help: ", "`-> ", "|-> ", "╰─▶ ", "├─▶ "];
+
+/// Folds each line that is wider than `width` columns.
+///
+/// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise
+/// two columns further in than its line. Keeps text between two backticks on one line if it fits, so that you can copy
+/// it, and a command even if it does not. Does not fold a line that is a command as a whole.
+pub fn fold(text: &str, width: usize) -> String {
+    let mut folded = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+        if measure_text_width(body) <= width || is_command(body) {
+            folded += body;
+        } else {
+            fold_line(body, width, hanging_indent(body), &mut folded);
+        }
+        folded += end;
+    }
+    folded
+}
+
+fn is_command(line: &str) -> bool {
+    let plain = strip_ansi_codes(line);
+    let line = plain.trim_start();
+    // A command also follows a label, as in the last table of several units.
+    line.starts_with("asmpatch ") || line.starts_with("sudo ") || line.contains("  asmpatch ")
+}
+
+/// Folds a Markdown page: joins the lines of each paragraph, and folds them at `width`. Blocks of code stay as they are.
+pub fn fold_page(text: &str, width: usize) -> String {
+    let mut folded = String::with_capacity(text.len());
+    let mut paragraph = String::new();
+    let mut is_code = false;
+    for line in text.lines().chain([""]) {
+        let is_fence = line.starts_with("```");
+        // A paragraph ends at each line that is something else: a heading, an item, a row, a quote, a block.
+        let own = line.trim_start_matches(' ');
+        let is_item = own.starts_with(['-', '*', '#', '|', '>', '<'])
+            || own.split_once(". ").is_some_and(|(number, _)| number.parse::<u8>().is_ok());
+        let is_block = is_code || is_fence || (paragraph.is_empty() && line.starts_with("    "));
+        if is_block || is_item || own.is_empty() {
+            fold_paragraph(&std::mem::take(&mut paragraph), width, &mut folded);
+        }
+        is_code ^= is_fence;
+        if is_block || own.is_empty() {
+            folded = folded + line + "\n";
+        } else if paragraph.is_empty() {
+            line.clone_into(&mut paragraph);
+        } else {
+            paragraph = paragraph + " " + own;
+        }
+    }
+    // The last line is the empty one that ends the last paragraph.
+    folded.truncate(folded.len() - 1);
+    folded
+}
+
+/// Folds a paragraph below its first word, or below the text of an item.
+fn fold_paragraph(paragraph: &str, width: usize, folded: &mut String) {
+    if paragraph.is_empty() {
+        return;
+    }
+    let text = paragraph.trim_start_matches(' ');
+    let mark = text.split_once(' ').map_or("", |(mark, _)| mark);
+    let is_number = mark.strip_suffix('.').is_some_and(|number| number.parse::<u8>().is_ok());
+    let is_item = ["-", "*", "|", ">"].contains(&mark) || is_number;
+    let hang = if is_item { mark.len() + 1 } else { 0 };
+    fold_line(paragraph, width, paragraph.len() - text.len() + hang, folded);
+    folded.push('\n');
+}
+
+fn fold_line(line: &str, width: usize, indent: usize, folded: &mut String) {
+    let indent = indent.min(width / 2);
+    let text = line.trim_start_matches(' ');
+    let first = line.len() - text.len();
+    folded.extend(std::iter::repeat_n(' ', first));
+    let mut column = first;
+    let mut is_first = true;
+    for word in words(text, width - indent) {
+        let len = measure_text_width(word);
+        let gap = usize::from(!is_first);
+        let moved = word.trim_start_matches(' ');
+        // A word that is wider than a continuation stays on this line: the terminal breaks it in any case.
+        let fits_below = indent + measure_text_width(moved) <= width;
+        if !is_first && column + gap + len > width && fits_below {
+            folded.push('\n');
+            folded.extend(std::iter::repeat_n(' ', indent));
+            *folded += moved;
+            column = indent + measure_text_width(moved);
+            continue;
+        } else if !is_first {
+            folded.push(' ');
+            column += 1;
+        }
+        *folded += word;
+        column += len;
+        is_first = false;
+    }
+}
+
+/// Returns the column in which the continuations of a line begin.
+fn hanging_indent(line: &str) -> usize {
+    let line = &*strip_ansi_codes(line);
+    let start = line.len() - line.trim_start_matches(' ').len();
+    // The last gap of two spaces or more ends the label.
+    let mut indent = start + 2;
+    let mut spaces = 0;
+    for (column, c) in line.chars().enumerate().skip(start) {
+        if column > MAX_INDENT {
+            break;
+        }
+        if c == ' ' {
+            spaces += 1;
+            continue;
+        }
+        if spaces > 1 {
+            indent = column;
+        }
+        spaces = 0;
+    }
+    let mark = MARKS.iter().find(|mark| line[start..].starts_with(**mark));
+    mark.map_or(indent, |mark| start + mark.chars().count())
+}
+
+/// Splits a text at its spaces. Text between backticks is one word if it is a command, which only the terminal may break,
+/// or if it has at most `max` columns. Of several spaces, all but the first stay at the beginning of the next word.
+fn words(text: &str, max: usize) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let spaces = rest.len() - rest.trim_start_matches(' ').len();
+        let plain = rest[spaces..].find(' ').map_or(rest.len(), |at| spaces + at);
+        let len = match rest[..plain].rfind('`') {
+            Some(open) if rest[..plain].matches('`').count() % 2 == 1 => {
+                let close = rest[open + 1..].find('`').map(|at| open + 1 + at);
+                let end = close.map(|close| rest[close..].find(' ').map_or(rest.len(), |at| close + at));
+                let stays = |end: &usize| is_command(&rest[open + 1..*end]) || measure_text_width(&rest[..*end]) <= max;
+                end.filter(stays).unwrap_or(plain)
+            }
+            _ => plain,
+        };
+        words.push(&rest[..len]);
+        rest = rest[len..].strip_prefix(' ').unwrap_or(&rest[len..]);
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use indicatif::{MultiProgress, ProgressBar};
@@ -196,5 +346,66 @@ mod tests {
         all.suspend(|| is_printed = true);
         bar.finish_and_clear();
         assert!(is_printed);
+    }
+
+    #[test]
+    fn a_command_behind_a_label_is_not_broken() {
+        let line = "  next    asmpatch flash 'fw patched.bin' --config-from backups/b --device 1-2.3 --no-backup";
+        assert_eq!(fold(line, 40), line);
+    }
+
+    #[test]
+    fn a_long_line_continues_below_the_text_after_its_label() {
+        let line = "  backup    first, into a folder whose name is long";
+        assert_eq!(fold(line, 30), "  backup    first, into a\n            folder whose name\n            is long");
+        let line = "  ok    usb         fast enough for every runtime there is";
+        assert_eq!(
+            fold(line, 40),
+            "  ok    usb         fast enough for\n                    every runtime there\n                    is"
+        );
+        assert_eq!(fold("one two three four\nnext", 10), "one two\n  three\n  four\nnext");
+        assert_eq!(fold("  help: one two three four", 16), "  help: one two\n        three\n        four");
+    }
+
+    #[test]
+    fn no_word_number_or_command_is_broken() {
+        let line = "  next: `asmpatch bench --device 3-1.2` measures it in 12.345 MB/s or so";
+        let folded = fold(line, 40);
+        assert!(folded.contains("`asmpatch bench --device 3-1.2`") && folded.contains("12.345"), "{folded}");
+        assert!(folded.lines().all(|line| line.chars().count() <= 40), "{folded}");
+        let long = "`asmpatch restore a-folder-with-a-long-name --device 3-1.2 --no-backup`";
+        assert!(fold(&format!("  next: with a backup of it, {long} brings it back"), 40).contains(long));
+        let command = "        asmpatch restore a-folder-with-a-long-name --device 3-1.2 --no-backup";
+        assert_eq!(fold(command, 40), command);
+        let digest = "a".repeat(64);
+        assert_eq!(fold(&format!("SHA-256 {digest}"), 40), format!("SHA-256 {digest}"));
+    }
+
+    #[test]
+    fn a_path_wider_than_the_terminal_stays_beside_its_label_and_one_that_fits_goes_below_it() {
+        let path = format!("/home/{}", "a".repeat(34));
+        assert_eq!(fold(&format!("  backup    {path}"), 40), format!("  backup    {path}"));
+        assert_eq!(fold(&format!("  backup    as in {path}"), 52), format!("  backup    as in\n            {path}"));
+        assert_eq!(fold("  a         bcdef ghij   klmnop", 24), "  a         bcdef ghij\n            klmnop");
+    }
+
+    #[test]
+    fn a_page_has_the_terminals_width_and_its_items_rows_and_code_stay_apart() {
+        let text = "# A page\n\nOne two three\nfour five.\n- an item that\n  goes on\n- next\n1. first of\n   them\n\n\
+                    | a | row |\n| - | - |\n\n```sh\nasmpatch list --json --quiet\n```\n\n    asmpatch demo --keep a-folder\n";
+        let folded = "# A page\n\nOne two three\nfour five.\n- an item that\n  goes on\n- next\n1. first of them\n\n\
+                      | a | row |\n| - | - |\n\n```sh\nasmpatch list --json --quiet\n```\n\n    asmpatch demo --keep a-folder\n";
+        assert_eq!(fold_page(text, 16), folded);
+        assert_eq!(fold_page("one\ntwo\nthree", 20), "one two three\n");
+    }
+
+    #[test]
+    fn colours_have_no_width_and_ends_of_lines_stay() {
+        let line = "\u{1b}[32mgreen\u{1b}[0m and the rest\n";
+        assert_eq!(fold(line, 18), line);
+        let help = "\u{1b}[36m  help: \u{1b}[0mone two three";
+        assert_eq!(fold(help, 16), "\u{1b}[36m  help: \u{1b}[0mone two\n        three");
+        assert_eq!(fold("Write this unit? [y/N] ", 80), "Write this unit? [y/N] ");
+        assert_eq!(fold("\n\na\n", 2), "\n\na\n");
     }
 }

@@ -531,7 +531,7 @@ fn stock_dock() -> Facts {
 fn the_page_of_a_usual_dock_fits_a_terminal_of_24_lines_and_80_columns() {
     let screen = |seen: &Facts, is_whole: bool| {
         let page = super::shown(&seen.unit, &diagnose(seen), is_whole);
-        page.iter().map(|line| crate::cli::fold::fold(line, 80)).collect::<Vec<_>>().join("\n")
+        page.iter().map(|line| crate::cli::terminal::fold(line, 80)).collect::<Vec<_>>().join("\n")
     };
     // The last line is the prompt's.
     let fits = |screen: &str| screen.lines().count() < 24;

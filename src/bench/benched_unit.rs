@@ -8,7 +8,7 @@ use asm2464::progress::Progress;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::path::Path;
+use super::path::DataPath;
 use super::pcie::{Memory, PcieDevices};
 use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
@@ -34,7 +34,7 @@ pub trait BenchedUnit {
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure>;
 
     /// Reason to skip one of the firmware's paths on this unit; `None` to measure it.
-    fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
+    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip>;
 
     /// Prepares the unit for the SRAM's path, after the PCIe requests of the survey and of the checks.
     fn prepare(
@@ -61,8 +61,12 @@ pub trait BenchedUnit {
 
     /// Reads the start of the SRAM by a path for bulk data. Returns the path and the number of bytes; `None` if this
     /// unit has no such path.
-    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
-    -> Option<(Path, Result<usize, Halt>)>;
+    fn read_sram(
+        &mut self,
+        buffer: &mut [u8],
+        known: &Known,
+        timeout: Duration,
+    ) -> Option<(DataPath, Result<usize, Halt>)>;
 
     /// Writes a GPU's memory, at most [`Firmware::memory_len`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
@@ -94,11 +98,11 @@ pub struct Firmware {
     /// Its name for the verdict and for the paths that it has.
     pub(super) state: BridgeState,
     /// The path that fills the SRAM.
-    pub(super) fills_sram: Path,
+    pub(super) fills_sram: DataPath,
     /// Bytes of a GPU's memory that the rows change.
     pub(super) memory_len: usize,
     /// The paths that write and read a GPU's memory.
-    pub(super) memory_paths: [Path; 2],
+    pub(super) memory_paths: [DataPath; 2],
     /// Bytes that each round of a soak moves through each of them.
     pub(super) memory_round: usize,
 }

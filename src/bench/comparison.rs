@@ -6,7 +6,7 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::path::Path;
+use super::path::DataPath;
 use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 
 /// A row that an earlier run measured, compared with the same row now.
@@ -15,7 +15,7 @@ use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 #[display("{}{}", self.words(), if *within_spread { " (within spread)" } else { "" })]
 pub struct Change {
     /// The path.
-    pub path: Path,
+    pub path: DataPath,
     /// Bytes of a command.
     pub size: usize,
     /// Commands in flight.
@@ -73,7 +73,7 @@ asm2464::coded!(BaselineError {
 /// What is compared of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct ComparedRow {
-    path: Path,
+    path: DataPath,
     size: usize,
     depth: usize,
     /// Its throughput; `None` if the path was not measured.
@@ -107,7 +107,7 @@ pub fn parse(json: &str) -> Result<Vec<ComparedRow>, BaselineError> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked<'a> {
     /// The paths.
-    pub paths: &'a [Path],
+    pub paths: &'a [DataPath],
     /// The sizes; if it is empty, the usual ones, or with `sweep` those of a sweep.
     pub sizes: &'a [usize],
     /// The depths.
@@ -193,10 +193,10 @@ pub(super) fn judge(rows: &[Row], firmware: BridgeState, speed: BusSpeed) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::path::Path;
+    use crate::bench::path::DataPath;
     use crate::bench::report::Figures;
 
-    fn row(path: Path, mb_per_s: f64) -> Row {
+    fn row(path: DataPath, mb_per_s: f64) -> Row {
         let spread = Spread { median: mb_per_s, min: mb_per_s, max: mb_per_s };
         let figures = Figures { mb_per_s: spread, ..Figures::default() };
         Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures.into()) }
@@ -205,26 +205,31 @@ mod tests {
     #[test]
     fn a_path_is_judged_by_its_best_row_wherever_that_stands() {
         for rates in [[2.0, 0.5, 0.7], [0.5, 2.0, 0.7], [0.5, 0.7, 2.0]] {
-            let rows = rates.map(|rate| row(Path::E4Stock, rate));
+            let rows = rates.map(|rate| row(DataPath::E4Stock, rate));
             let verdicts = judge(&rows, BridgeState::Vendor, BusSpeed::Super);
             assert_eq!((verdicts[0].mb_per_s, verdicts[0].meets), (Some(2.0), true), "{rates:?}");
-            let enough = [row(Path::E4Stock, verdicts[0].needed_mb_per_s)];
+            let enough = [row(DataPath::E4Stock, verdicts[0].needed_mb_per_s)];
             assert!(judge(&enough, BridgeState::Vendor, BusSpeed::Super)[0].meets, "the published figure itself");
         }
     }
 
     #[test]
     fn each_firmware_is_held_against_its_own_figures() {
-        let rows = [row(Path::E4Stock, 2.0), row(Path::F0Write, 3.5), row(Path::F0Read, 1.9), row(Path::F2Out, 400.0)];
+        let rows = [
+            row(DataPath::E4Stock, 2.0),
+            row(DataPath::F0Write, 3.5),
+            row(DataPath::F0Read, 1.9),
+            row(DataPath::F2Out, 400.0),
+        ];
         let judged = |firmware, speed| {
             let verdicts = judge(&rows, firmware, speed).into_iter();
             verdicts.map(|verdict| (verdict.path, verdict.meets)).collect::<Vec<_>>()
         };
-        assert_eq!(judged(BridgeState::Vendor, BusSpeed::Super), [(Path::E4Stock, true)]);
-        let streams = [(Path::F0Write, false), (Path::F0Read, true)];
+        assert_eq!(judged(BridgeState::Vendor, BusSpeed::Super), [(DataPath::E4Stock, true)]);
+        let streams = [(DataPath::F0Write, false), (DataPath::F0Read, true)];
         let open = |speed| judged(BridgeState::OpenFirmware, speed);
-        assert_eq!(open(BusSpeed::SuperPlus), [&streams[..], &[(Path::F2Out, false)]].concat());
-        assert_eq!(open(BusSpeed::Super), [&streams[..], &[(Path::F2Out, true)]].concat());
+        assert_eq!(open(BusSpeed::SuperPlus), [&streams[..], &[(DataPath::F2Out, false)]].concat());
+        assert_eq!(open(BusSpeed::Super), [&streams[..], &[(DataPath::F2Out, true)]].concat());
         assert_eq!(open(BusSpeed::High), streams, "no figure is published for F2 at 480 Mbit/s");
     }
 }

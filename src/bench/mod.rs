@@ -15,7 +15,7 @@
 //!            └ vendor: SCSI commands                      └ Pattern, written and read back
 //! ```
 //!
-//! - [`Path`] is a table: each row has all that is fixed about one path, with what it sends and whether it writes.
+//! - [`DataPath`] is a table: each row has all that is fixed about one path, with what it sends and whether it writes.
 //! - [`BenchPlan`] selects paths, sizes and depths. They make [`Point`]s, one for each [`Row`].
 //! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. What a bench has
 //!   found out about a unit is `Known`.
@@ -63,7 +63,7 @@
 //! use asm2464_chip::practice;
 //! use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 //! use asm2464_host::bridge::Port;
-//! use asmpatch::bench::{self, BenchPlan, BenchUnit, Effort, Path};
+//! use asmpatch::bench::{self, BenchPlan, BenchUnit, Effort, DataPath};
 //!
 //! let image = practice::image().to_file();
 //! let unit = VirtualUnit::in_memory(Scenario::default(), b"seed of its serial number", Some(&image))?;
@@ -71,9 +71,9 @@
 //! let unit = BenchUnit::from(&port.attached()?);
 //! let effort = Effort { repetition: Duration::from_millis(20), ..Effort::SELF_TEST };
 //! // E4 only reads, so this plan changes nothing.
-//! let plan = BenchPlan::new([Path::E4Stock], effort, 1);
+//! let plan = BenchPlan::new([DataPath::E4Stock], effort, 1);
 //! let report = bench::run(&mut port.open()?, unit, &plan, Interrupt::never(), &mut ())?;
-//! assert!(report.best(Path::E4Stock).is_some_and(|mb_per_s| mb_per_s > 0.0));
+//! assert!(report.best(DataPath::E4Stock).is_some_and(|mb_per_s| mb_per_s > 0.0));
 //! # Ok::<(), asmpatch::failure::AnyFailure>(())
 //! ```
 
@@ -92,7 +92,7 @@ mod vendor;
 #[cfg(test)]
 mod tests;
 
-pub use path::{Check, Path, UnknownPath};
+pub use path::{Check, DataPath, UnknownPath};
 pub use plan::{BenchEvent, BenchPlan, Effort, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
 pub use row::Pattern;

@@ -10,7 +10,7 @@ use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
-use super::path::{Path, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::Memory;
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
@@ -25,9 +25,9 @@ impl BenchedUnit for OpenBridge {
     fn firmware(&self) -> Firmware {
         Firmware {
             state: BridgeState::OpenFirmware,
-            fills_sram: Path::F2Out,
+            fills_sram: DataPath::F2Out,
             memory_len: PATTERN_LEN,
-            memory_paths: [Path::F0Write, Path::F0Read],
+            memory_paths: [DataPath::F0Write, DataPath::F0Read],
             memory_round: 0x4000,
         }
     }
@@ -52,12 +52,12 @@ impl BenchedUnit for OpenBridge {
         Ok(Known { looks: true, ..Known::default() })
     }
 
-    fn left_out(&mut self, _: Path, _: &BenchPlan, _: &Known) -> Option<Skip> {
+    fn left_out(&mut self, _: DataPath, _: &BenchPlan, _: &Known) -> Option<Skip> {
         None
     }
 
     fn limit(&mut self, point: &mut Point, _: &Known) -> bool {
-        if point.path == Path::E4Stock {
+        if point.path == DataPath::E4Stock {
             point.size = point.size.min(self.xdata_read_max());
         }
         true
@@ -76,7 +76,7 @@ impl BenchedUnit for OpenBridge {
     }
 
     /// F2 towards the host needs a GPU that completes it.
-    fn read_sram(&mut self, _: &mut [u8], _: &Known, _: Duration) -> Option<(Path, Result<usize, Halt>)> {
+    fn read_sram(&mut self, _: &mut [u8], _: &Known, _: Duration) -> Option<(DataPath, Result<usize, Halt>)> {
         None
     }
 
@@ -96,20 +96,20 @@ impl BenchedUnit for OpenBridge {
         let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
         let outcome = repeat(self, effort, interrupt, |bridge, tally, until| {
-            if path == Path::E4Stock {
+            if path == DataPath::E4Stock {
                 let window = task.window_holds.then(|| &pattern.bytes()[..WINDOW_LEN]);
                 return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);
             }
             while Instant::now() < until && !interrupt.is_requested() {
                 let begun = Instant::now();
                 match (path, memory) {
-                    (Path::F2Out, _) => bridge.sram_write(SLOT, &bytes)?,
-                    (Path::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes)?,
-                    (Path::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found)?,
+                    (DataPath::F2Out, _) => bridge.sram_write(SLOT, &bytes)?,
+                    (DataPath::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes)?,
+                    (DataPath::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found)?,
                     _ => return Err(Outcome::NotRun { reason: Skip::OtherFirmware }.into()),
                 }
                 tally.count(size, begun.elapsed());
-                if path == Path::F0Read && task.memory_holds {
+                if path == DataPath::F0Read && task.memory_holds {
                     tally.compare(Some(&bytes), Some(&found));
                 }
             }
@@ -144,7 +144,7 @@ struct WindowReads<'a> {
 impl WindowReads<'_> {
     /// Offset of the `number`th read.
     fn offset(&self, number: u64) -> usize {
-        Path::E4Stock.offset(number, self.size)
+        DataPath::E4Stock.offset(number, self.size)
     }
 }
 

@@ -138,13 +138,13 @@ macro_rules! paths {
     ($($(#[$attribute:meta])* $path:ident $facts:tt)*) => {
         /// A path of data through the bridge.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+        #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Path"))]
         #[serde(rename_all = "kebab-case")]
-        pub enum Path {
+        pub enum DataPath {
             $($(#[$attribute])* $path,)*
         }
 
-        impl Path {
+        impl DataPath {
             /// All paths, in the order of measurement.
             pub const ALL: &'static [Self] = &[$(Self::$path,)*];
 
@@ -313,7 +313,7 @@ paths! {
     }
 }
 
-impl Path {
+impl DataPath {
     /// The paths that are SCSI commands, in the order of measurement.
     pub fn scsi() -> Vec<Self> {
         Self::ALL.iter().copied().filter(|path| matches!(path.facts().sends, Sends::Commands { .. })).collect()
@@ -426,7 +426,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for DataPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.facts().words)
     }
@@ -438,14 +438,14 @@ impl fmt::Display for Path {
 pub struct UnknownPath(pub String);
 
 fn names() -> Vec<&'static str> {
-    Path::ALL.iter().map(|path| path.name()).collect()
+    DataPath::ALL.iter().map(|path| path.name()).collect()
 }
 
 fn meant(text: &str) -> String {
     question(nearest(text, names()))
 }
 
-impl FromStr for Path {
+impl FromStr for DataPath {
     type Err = UnknownPath;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -461,15 +461,15 @@ mod tests {
 
     #[test]
     fn a_mistyped_path_is_asked_about() {
-        let error = "e4-25".parse::<Path>().unwrap_err().to_string();
+        let error = "e4-25".parse::<DataPath>().unwrap_err().to_string();
         assert!(error.ends_with("f2-out (did you mean `e4-255`?)"), "{error}");
-        assert!(!"zzz".parse::<Path>().unwrap_err().to_string().contains("did you mean"));
+        assert!(!"zzz".parse::<DataPath>().unwrap_err().to_string().contains("did you mean"));
     }
 
     #[test]
     fn a_stream_of_commands_cycles_through_what_its_path_reaches() {
-        assert_eq!(Path::scsi(), [Path::E4Stock, Path::E4Extended, Path::Write16, Path::Read16]);
-        for path in Path::scsi() {
+        assert_eq!(DataPath::scsi(), [DataPath::E4Stock, DataPath::E4Extended, DataPath::Write16, DataPath::Read16]);
+        for path in DataPath::scsi() {
             for &len in path.sweep_sizes() {
                 let offsets: Vec<usize> = (0..5000).map(|number| path.offset(number, len)).collect();
                 for &at in &offsets {
@@ -477,22 +477,22 @@ mod tests {
                     assert_eq!(DataLength::of(&command.cdb()).unwrap().bytes() as usize, len);
                 }
                 let reach = match path {
-                    Path::E4Stock | Path::E4Extended => 4096,
-                    Path::Write16 => len,
+                    DataPath::E4Stock | DataPath::E4Extended => 4096,
+                    DataPath::Write16 => len,
                     _ => 512 * 1024,
                 };
                 let most = offsets.iter().max().unwrap() + len;
                 assert!(most <= reach && most + len > reach, "{path} {len} reaches {most}");
             }
         }
-        assert_eq!(Path::Read16.command(1024, 512), Some(Command::Read16 { lba: 2, blocks: 1 }));
-        assert_eq!(Path::F2Out.command(0, 4096), None);
+        assert_eq!(DataPath::Read16.command(1024, 512), Some(Command::Read16 { lba: 2, blocks: 1 }));
+        assert_eq!(DataPath::F2Out.command(0, 4096), None);
     }
 
     #[test]
     fn only_memory_writes_are_measured_at_more_than_their_largest_size() {
-        for &path in Path::ALL {
-            let sizes = if path == Path::TlpWrite { vec![4, 16, 64] } else { vec![path.max_len()] };
+        for &path in DataPath::ALL {
+            let sizes = if path == DataPath::TlpWrite { vec![4, 16, 64] } else { vec![path.max_len()] };
             assert_eq!(path.default_sizes(false), sizes, "{path}");
             assert_eq!(path.default_sizes(true), path.sweep_sizes());
         }
@@ -500,18 +500,18 @@ mod tests {
 
     #[test]
     fn a_path_refuses_what_no_command_of_it_can_move() {
-        assert!(!Path::E4Stock.takes(256));
-        assert!(!Path::E4Extended.takes(4097));
-        assert!(!Path::Read16.takes(511));
-        assert!(!Path::Write16.takes(0x1_0200));
-        assert!(!Path::F0Write.takes(6) && !Path::F2Out.takes(513) && !Path::TlpRead.takes(8));
-        assert!(Path::ALL.iter().all(|path| !path.takes(0) && path.takes(path.max_len())));
-        assert!(Path::ALL.iter().all(|path| path.sweep_sizes().iter().all(|size| path.takes(*size))));
+        assert!(!DataPath::E4Stock.takes(256));
+        assert!(!DataPath::E4Extended.takes(4097));
+        assert!(!DataPath::Read16.takes(511));
+        assert!(!DataPath::Write16.takes(0x1_0200));
+        assert!(!DataPath::F0Write.takes(6) && !DataPath::F2Out.takes(513) && !DataPath::TlpRead.takes(8));
+        assert!(DataPath::ALL.iter().all(|path| !path.takes(0) && path.takes(path.max_len())));
+        assert!(DataPath::ALL.iter().all(|path| path.sweep_sizes().iter().all(|size| path.takes(*size))));
     }
 
     #[test]
     fn every_path_reads_back_by_its_name() {
-        for &path in Path::ALL {
+        for &path in DataPath::ALL {
             assert_eq!(path.name().parse(), Ok(path));
             assert_eq!(serde_json::to_value(path).unwrap(), path.name());
         }

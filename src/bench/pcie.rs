@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_host::pcie::{Bar, BarKind, EngineError, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
 
-use super::path::Path;
+use super::path::DataPath;
 use super::plan::{Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, repeat};
@@ -145,12 +145,12 @@ fn tlps(point: Point, devices: &PcieDevices, number: u64) -> Option<Vec<Tlp>> {
     let dwords = (point.size / 4) as u64;
     let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) * 4 % TLP_REACH as u64;
     match point.path {
-        Path::ConfigRead => {
+        DataPath::ConfigRead => {
             let function = devices.function?;
             Some(vec![Tlp::config_read(function.bus, function.device, function.function, 0)])
         }
-        Path::TlpRead => Some(vec![Tlp::memory_read(at(*devices.memory.as_ref().ok()?, 0))]),
-        Path::TlpWrite => {
+        DataPath::TlpRead => Some(vec![Tlp::memory_read(at(*devices.memory.as_ref().ok()?, 0))]),
+        DataPath::TlpWrite => {
             let memory = *devices.memory.as_ref().ok()?;
             Some((0..dwords).map(|index| Tlp::memory_write(at(memory, index), index as u32)).collect())
         }

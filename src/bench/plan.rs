@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asm2464::firmware::BridgeState;
 
-use super::path::Path;
+use super::path::DataPath;
 
 /// Duration and number of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Effort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     /// The path.
-    pub path: Path,
+    pub path: DataPath,
     /// Bytes of a command.
     pub size: usize,
     /// Commands in flight.
@@ -71,9 +71,9 @@ pub enum BenchEvent {
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
-    /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. Any other path that the firmware lacks
+    /// The paths. [`DataPath::E4Extended`] is skipped if the unit does not have it. Any other path that the firmware lacks
     /// gets a row that says so.
-    pub paths: BTreeSet<Path>,
+    pub paths: BTreeSet<DataPath>,
     /// Bytes of a command. If empty: each path's largest size, or with `sweep` all its sizes. A path skips sizes that
     /// it can't move.
     pub sizes: Vec<usize>,
@@ -91,7 +91,7 @@ pub struct BenchPlan {
 
 impl BenchPlan {
     /// Measures these paths, each at its largest size and at the transport's depth.
-    pub fn new(paths: impl IntoIterator<Item = Path>, effort: Effort, seed: u64) -> Self {
+    pub fn new(paths: impl IntoIterator<Item = DataPath>, effort: Effort, seed: u64) -> Self {
         Self {
             paths: paths.into_iter().collect(),
             sizes: Vec::new(),
@@ -113,7 +113,7 @@ impl BenchPlan {
     pub(super) fn points(&self, firmware: BridgeState, most: usize, usual: &[usize]) -> Vec<Point> {
         let depths = self.depths_for(most, usual);
         let foreign = self.paths.iter().copied().filter(|path| !path.is_of(firmware));
-        let own = Path::of(firmware).filter(|path| self.paths.contains(path));
+        let own = DataPath::of(firmware).filter(|path| self.paths.contains(path));
         let mut points = Vec::new();
         for path in own.chain(foreign) {
             for size in self.sizes_of(path) {
@@ -125,7 +125,7 @@ impl BenchPlan {
         points
     }
 
-    fn sizes_of(&self, path: Path) -> Vec<usize> {
+    fn sizes_of(&self, path: DataPath) -> Vec<usize> {
         match &self.sizes[..] {
             [] => path.default_sizes(self.sweep),
             sizes => sizes.iter().copied().filter(|size| path.takes(*size)).collect(),

@@ -6,7 +6,7 @@ use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::path::{Check, Path};
+use super::path::{Check, DataPath};
 use crate::unit::facts::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
@@ -38,7 +38,7 @@ pub struct BenchReport {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct BenchVerdict {
     /// The path.
-    pub path: Path,
+    pub path: DataPath,
     /// The median of the path's fastest row; `None` if it gave no answer.
     pub mb_per_s: Option<f64>,
     /// What a runtime gets from this path today, in MB/s, as published.
@@ -119,12 +119,12 @@ impl Integrity {
     }
 
     /// The result of the check that shows whether a path works.
-    pub(super) fn of(&self, path: Path) -> Option<&Outcome> {
+    pub(super) fn of(&self, path: DataPath) -> Option<&Outcome> {
         self.outcomes().find(|(check, _)| path.check() == Some(*check)).map(|(_, outcome)| outcome)
     }
 
     /// Sets the result of the check that shows whether a path works.
-    pub(super) fn set(&mut self, path: Path, outcome: Option<Outcome>) {
+    pub(super) fn set(&mut self, path: DataPath, outcome: Option<Outcome>) {
         match path.check() {
             Some(Check::Write16) => self.write16 = outcome,
             Some(Check::F2) => self.f2 = outcome,
@@ -135,7 +135,7 @@ impl Integrity {
     }
 
     /// Reason why this path can't be measured, if the check has already found one.
-    pub fn obstacle(&self, path: Path) -> Option<&Outcome> {
+    pub fn obstacle(&self, path: DataPath) -> Option<&Outcome> {
         self.of(path).filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
     }
 }
@@ -247,7 +247,7 @@ impl Outcome {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Row {
     /// The path.
-    pub path: Path,
+    pub path: DataPath,
     /// Bytes of a command.
     pub size: usize,
     /// Commands in flight.
@@ -265,7 +265,7 @@ impl BenchReport {
     }
 
     /// The greatest median of a path's rows, in MB/s.
-    pub fn best(&self, path: Path) -> Option<f64> {
+    pub fn best(&self, path: DataPath) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| row.path == path);
         rows.filter_map(|row| Some(row.figures()?.mb_per_s.median)).reduce(f64::max)
     }
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn every_checked_path_has_its_result_under_its_check_and_no_other() {
-        for &path in Path::ALL {
+        for &path in DataPath::ALL {
             let mut checked = Integrity::default();
             checked.set(path, Some(Outcome::Same));
             let found: Vec<Check> = checked.outcomes().map(|(check, _)| check).collect();
@@ -388,8 +388,8 @@ mod tests {
             Row { path, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
         };
         for rates in [[2.0, 0.5], [0.5, 2.0]] {
-            let rows = rates.map(|rate| row(Path::E4Stock, rate)).into_iter().chain([row(Path::F0Write, 9.0)]);
-            assert_eq!(report(rows.collect()).best(Path::E4Stock), Some(2.0), "{rates:?}");
+            let rows = rates.map(|rate| row(DataPath::E4Stock, rate)).into_iter().chain([row(DataPath::F0Write, 9.0)]);
+            assert_eq!(report(rows.collect()).best(DataPath::E4Stock), Some(2.0), "{rates:?}");
         }
     }
 
@@ -397,7 +397,7 @@ mod tests {
     fn one_row_whose_bytes_differ_is_corruption() {
         let row = |mismatches| {
             let figures = Figures { mismatches, compared: true, ..Figures::default() };
-            Row { path: Path::E4Stock, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
+            Row { path: DataPath::E4Stock, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
         };
         assert!(!report(vec![row(0), row(0)]).is_corrupt());
         assert!(report(vec![row(0), row(1)]).is_corrupt() && report(vec![row(1), row(0)]).is_corrupt());
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn silence_is_an_obstacle_and_other_bytes_are_corruption() {
         let silent = Integrity { write16: Some(Outcome::NoAnswer { timeout_s: 2.0 }), ..Integrity::default() };
-        assert!(silent.obstacle(Path::Write16).is_some() && silent.obstacle(Path::E4Stock).is_none());
+        assert!(silent.obstacle(DataPath::Write16).is_some() && silent.obstacle(DataPath::E4Stock).is_none());
         assert!(!silent.is_corrupt());
         let wrong = Outcome::Differs { offset: 7, expected: 1, found: 2 };
         assert!(Integrity { e4: Some(wrong), ..Integrity::default() }.is_corrupt());

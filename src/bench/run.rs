@@ -9,7 +9,7 @@ use asm2464_host::pcie::EngineError;
 
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
 use super::comparison::judge;
-use super::path::{Path, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
@@ -79,7 +79,7 @@ pub(super) fn prepare(
 
     let pattern = Pattern::new(plan.seed);
     let mut checked = Integrity::default();
-    let mut writes_memory = Path::ALL.iter().filter(|path| path.writes() && path.needs_memory());
+    let mut writes_memory = DataPath::ALL.iter().filter(|path| path.writes() && path.needs_memory());
     if let Some(memory) = known.memory()
         && writes_memory.any(|path| runs(subject, *path, plan, &known))
     {
@@ -151,7 +151,7 @@ pub(super) fn check_again(
         let outcome = check_memory(subject, memory, pattern, timeout, saved);
         checked.memory = Some(outcome.or_else(Halt::outcome)?);
     }
-    if failed(checked, fills_sram) || failed(checked, Path::E4Stock) {
+    if failed(checked, fills_sram) || failed(checked, DataPath::E4Stock) {
         check_sram(subject, checked, pattern, timeout)?;
     }
     Ok(())
@@ -224,8 +224,8 @@ fn measure(
         subject.after_silence(task.known)?;
     }
     // The writes have changed the bytes that a later row compares.
-    let is_compared_later = plan.paths.contains(&Path::F0Read) && task.memory_holds;
-    if point.path == Path::TlpWrite
+    let is_compared_later = plan.paths.contains(&DataPath::F0Read) && task.memory_holds;
+    if point.path == DataPath::TlpWrite
         && is_compared_later
         && let Some(memory) = task.known.memory()
     {
@@ -235,11 +235,11 @@ fn measure(
 }
 
 /// Whether a path is selected, and not skipped on this unit.
-fn runs(subject: &mut dyn BenchedUnit, path: Path, plan: &BenchPlan, known: &Known) -> bool {
+fn runs(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &Known) -> bool {
     plan.paths.contains(&path) && left_out(subject, path, plan, known).is_none()
 }
 
-fn left_out(subject: &mut dyn BenchedUnit, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+fn left_out(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip> {
     if path.is_of(subject.firmware().state) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
 }
 
@@ -264,7 +264,7 @@ fn check_memory(
 /// never answered is not tried at another size, which would only cost its time-out.
 fn obstacle(
     subject: &mut dyn BenchedUnit,
-    path: Path,
+    path: DataPath,
     plan: &BenchPlan,
     known: &Known,
     integrity: &Integrity,
@@ -276,7 +276,7 @@ fn obstacle(
     }
     if let Some(devices) = &known.devices
         && let Err(reason) = devices.memory
-        && (path.needs_memory() || (path == Path::ConfigRead && devices.function.is_none()))
+        && (path.needs_memory() || (path == DataPath::ConfigRead && devices.function.is_none()))
     {
         return Some(Outcome::NotRun { reason });
     }

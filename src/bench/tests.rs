@@ -193,7 +193,7 @@ impl Transport for FakeUnit {
     }
 }
 
-fn plan(paths: &[Path]) -> BenchPlan {
+fn plan(paths: &[DataPath]) -> BenchPlan {
     let millisecond = Duration::from_millis(1);
     let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
     BenchPlan::new(paths.iter().copied(), effort, 42)
@@ -208,16 +208,16 @@ fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, 
 
 #[test]
 fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
-    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&Path::scsi()));
+    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&DataPath::scsi()));
     let report = report.unwrap();
-    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::scsi());
+    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), DataPath::scsi());
     let (read, rows) = report.rows.split_last().unwrap();
     assert_eq!(read.outcome, Outcome::NotRun { reason: Skip::NoCompleter });
-    assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
+    assert!(report.verdict.iter().all(|verdict| verdict.path != DataPath::Read16));
     for row in rows {
         let figures = row.figures().unwrap();
         assert!(figures.commands > 0 && figures.mb_per_s.median > 0.0, "{row:?}");
-        assert_eq!((figures.mismatches, figures.compared), (0, row.path != Path::Write16), "{row:?}");
+        assert_eq!((figures.mismatches, figures.compared), (0, row.path != DataPath::Write16), "{row:?}");
     }
     let mut printed = serde_json::to_value(&report).unwrap();
     printed["schema"] = SCHEMA.into();
@@ -227,14 +227,14 @@ fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
 
 #[test]
 fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
-    let (report, _) = bench(unit(), &plan(&Path::scsi()));
+    let (report, _) = bench(unit(), &plan(&DataPath::scsi()));
     let report = report.unwrap();
-    assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
+    assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != DataPath::E4Extended));
 }
 
 #[test]
 fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
-    let (report, _) = bench(FakeUnit { extended: true, e4_most: 1024, ..unit() }, &plan(&[Path::E4Extended]));
+    let (report, _) = bench(FakeUnit { extended: true, e4_most: 1024, ..unit() }, &plan(&[DataPath::E4Extended]));
     let report = report.unwrap();
     assert_eq!(report.rows[0].outcome, Outcome::Short { expected: 4096, found: 1024 });
     assert!(report.verdict.iter().all(|verdict| !verdict.meets));
@@ -242,10 +242,10 @@ fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
 
 #[test]
 fn nothing_is_written_with_an_ssd_behind_the_bridge() {
-    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&Path::scsi()));
+    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&DataPath::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
     assert_eq!(after.written, 0);
-    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&[Path::Read16]));
+    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&[DataPath::Read16]));
     assert!(report.unwrap().rows[0].figures().is_some());
     assert_eq!(after.written, 0);
 }
@@ -253,11 +253,11 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
     let (report, after) =
-        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::scsi()));
+        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&DataPath::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.identified), (0, 0));
     let (report, after) =
-        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[Path::E4Stock]));
+        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[DataPath::E4Stock]));
     let report = report.unwrap();
     assert!(report.unit.behind.contains("can't tell") && report.rows[0].figures().is_some(), "{report:?}");
     assert_eq!(after.identified, 0);
@@ -265,35 +265,35 @@ fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written(
 
 #[test]
 fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
-    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&Path::scsi()));
+    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&DataPath::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.identified, after.recovered), (0, 1, 1));
     // A capacity means that there is an SSD, even if it has no name.
-    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::scsi()));
+    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&DataPath::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
 }
 
 #[test]
 fn a_unit_that_does_not_know_e6_is_not_written() {
-    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&Path::scsi()));
+    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&DataPath::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.xdata.len()), (0, 0));
 }
 
 #[test]
 fn paths_that_need_no_initialisation_send_none() {
-    let (report, after) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
+    let (report, after) = bench(unit(), &plan(&[DataPath::E4Stock, DataPath::Read16]));
     assert!(report.unwrap().integrity.is_none() && after.xdata.is_empty());
-    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::scsi()));
+    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&DataPath::scsi()));
     let rows = report.unwrap().rows;
     let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
-    assert_eq!(not_run.collect::<Vec<_>>(), [Path::Write16, Path::Read16]);
+    assert_eq!(not_run.collect::<Vec<_>>(), [DataPath::Write16, DataPath::Read16]);
     assert!(after.xdata.is_empty() && after.written == 0);
 }
 
 #[test]
 fn after_the_last_write_every_slot_is_free() {
-    let (report, after) = bench(unit(), &plan(&Path::scsi()));
+    let (report, after) = bench(unit(), &plan(&DataPath::scsi()));
     report.unwrap();
     assert!(after.written > 0 && after.is_initialised());
     assert_eq!(after.used, 0);
@@ -301,29 +301,29 @@ fn after_the_last_write_every_slot_is_free() {
 
 #[test]
 fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
-    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::scsi()) };
+    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&DataPath::scsi()) };
     let (report, after) = bench(FakeUnit { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
-    let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
+    let reads: Vec<_> = report.rows.iter().filter(|row| row.path == DataPath::Read16).collect();
     assert!(reads.len() > 1 && reads.iter().all(|row| matches!(row.outcome, Outcome::NoAnswer { .. })));
     assert_eq!(after.recovered, 1);
     assert!(after.is_initialised());
-    assert!(report.rows.iter().any(|row| row.path == Path::Write16 && row.figures().is_some()));
+    assert!(report.rows.iter().any(|row| row.path == DataPath::Write16 && row.figures().is_some()));
 }
 
 #[test]
 fn an_unpatched_unit_that_never_answers_writes_says_so() {
-    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&Path::scsi()));
+    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&DataPath::scsi()));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
-    let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
+    let write = report.rows.iter().find(|row| row.path == DataPath::Write16).unwrap();
     assert!(matches!(write.outcome, Outcome::NoAnswer { .. }));
-    assert!(!report.verdict.iter().find(|verdict| verdict.path == Path::Write16).unwrap().meets);
+    assert!(!report.verdict.iter().find(|verdict| verdict.path == DataPath::Write16).unwrap().meets);
 }
 
 #[test]
 fn a_byte_that_comes_back_different_is_found_by_its_offset() {
-    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&Path::scsi()));
+    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&DataPath::scsi()));
     let integrity = report.unwrap().integrity.unwrap();
     assert!(matches!(integrity.e4, Some(Outcome::Differs { offset: 0x0234, .. })), "{integrity:?}");
     assert!(integrity.is_corrupt());
@@ -332,7 +332,7 @@ fn a_byte_that_comes_back_different_is_found_by_its_offset() {
 #[test]
 fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
-    let (mut bridge, plan) = (Bridge::new(unit()), plan(&Path::scsi()));
+    let (mut bridge, plan) = (Bridge::new(unit()), plan(&DataPath::scsi()));
     let ended = run(&mut bridge, BenchUnit::default(), &plan, Interrupt::watching(&flag), &mut |_| {});
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
 }
@@ -344,7 +344,7 @@ fn changes(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower
 
 #[test]
 fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or_without_figures() {
-    let (before, _) = bench(unit(), &plan(&[Path::E4Stock, Path::Write16]));
+    let (before, _) = bench(unit(), &plan(&[DataPath::E4Stock, DataPath::Write16]));
     let mut before = before.unwrap();
     let set = |row: &mut Row, [min, median, max]: [f64; 3]| match &mut row.outcome {
         Outcome::Measured(figures) => figures.mb_per_s = Spread { median, min, max },
@@ -365,9 +365,9 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
     assert_eq!(compared(Some([7.0, 8.0, 9.5]), 10.0), ("-20.0% (within spread)".to_owned(), false));
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
     assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
-    before.rows.retain(|row| row.path == Path::Write16);
+    before.rows.retain(|row| row.path == DataPath::Write16);
     let paths = changes(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
-    assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
+    assert_eq!(paths.collect::<Vec<_>>(), [DataPath::Write16]);
     assert!(matches!(comparison::parse("{}"), Err(comparison::BaselineError::Json(_))));
     let newer = comparison::parse(r#"{ "schema": 99, "rows": [] }"#);
     assert!(matches!(newer, Err(comparison::BaselineError::Schema { found: 99 })));
@@ -375,10 +375,10 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
 
 #[test]
 fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_for() {
-    let (before, _) = bench(unit(), &plan(&[Path::E4Stock, Path::Write16]));
+    let (before, _) = bench(unit(), &plan(&[DataPath::E4Stock, DataPath::Write16]));
     let mut before = before.unwrap();
     let mut now = before.clone();
-    now.rows.retain(|row| row.path == Path::E4Stock);
+    now.rows.retain(|row| row.path == DataPath::E4Stock);
     let compared = |before: &BenchReport, asked| {
         let changes = changes(before, &now, asked, 1000.0);
         changes
@@ -388,18 +388,24 @@ fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_fo
     };
     let rows = before.rows.len();
     let lost: Vec<_> =
-        compared(&before, Asked::default()).into_iter().filter(|(path, ..)| *path == Path::Write16).collect();
+        compared(&before, Asked::default()).into_iter().filter(|(path, ..)| *path == DataPath::Write16).collect();
     assert!(!lost.is_empty() && lost.iter().all(|(_, _, left_out, worse)| !left_out && *worse), "{lost:?}");
-    let e4 = [Path::E4Stock];
+    let e4 = [DataPath::E4Stock];
     let left = compared(&before, Asked { paths: &e4, ..Asked::default() });
-    assert!(left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == Path::Write16) && !worse), "{left:?}");
+    assert!(
+        left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == DataPath::Write16) && !worse),
+        "{left:?}"
+    );
     let left = compared(&before, Asked { sizes: &[7], ..Asked::default() });
-    assert!(left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == Path::Write16) && !worse), "{left:?}");
+    assert!(
+        left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == DataPath::Write16) && !worse),
+        "{left:?}"
+    );
     // At other depths the best rows are compared, and the others have no counterpart.
     before.rows.iter_mut().for_each(|row| row.depth += 100);
     let moved = compared(&before, Asked::default());
     assert_eq!(moved.len(), rows);
-    let of_e4 = || moved.iter().filter(|(path, ..)| *path == Path::E4Stock);
+    let of_e4 = || moved.iter().filter(|(path, ..)| *path == DataPath::E4Stock);
     assert_eq!(of_e4().filter(|(_, depth, ..)| depth.is_some()).count(), 1, "{moved:?}");
     assert!(of_e4().all(|(_, depth, left_out, _)| depth.is_some() != *left_out), "{moved:?}");
 }

@@ -17,7 +17,7 @@ use asm2464_host::bridge::{
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
-use super::path::{Path, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{Outcome, Skip};
@@ -34,9 +34,9 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     fn firmware(&self) -> Firmware {
         Firmware {
             state: BridgeState::Vendor,
-            fills_sram: Path::Write16,
+            fills_sram: DataPath::Write16,
             memory_len: pcie::TLP_REACH,
-            memory_paths: [Path::TlpWrite, Path::TlpRead],
+            memory_paths: [DataPath::TlpWrite, DataPath::TlpRead],
             memory_round: 64,
         }
     }
@@ -68,21 +68,21 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         };
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
         let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
-        known.looks = Path::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
+        known.looks = DataPath::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
         known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
         Ok(known)
     }
 
-    fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip> {
         let kind = self.transport_mut().kind();
         let completes = known.has_ssd || known.read16_sram || plan.reads_without_ssd;
         match path {
             _ if path.is_tlp() && known.has_ssd => Some(Skip::SsdBehind),
             // Executed: refused before the initialisation, and never answered after it.
-            Path::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
+            DataPath::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
             // Executed: without streams the status comes before WRITE READY, so the data never moves.
-            Path::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
-            Path::Read16 if !completes => Some(Skip::NoCompleter),
+            DataPath::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
+            DataPath::Read16 if !completes => Some(Skip::NoCompleter),
             _ => None,
         }
     }
@@ -94,7 +94,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         known: &mut Known,
         progress: &mut dyn Progress<BenchEvent>,
     ) -> Result<(), AnyFailure> {
-        let initialised = [Path::Write16, Path::Read16];
+        let initialised = [DataPath::Write16, DataPath::Read16];
         let mut paths = initialised.into_iter().filter(|path| plan.paths.contains(path));
         if known.has_ssd || paths.all(|path| self.left_out(path, plan, known).is_some()) {
             return Ok(());
@@ -108,15 +108,15 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         progress.event(BenchEvent::Initialising);
         self.initialise()?;
         known.is_initialised = true;
-        known.read16_sram = plan.paths.contains(&Path::Read16) && is_read_by_software(self, plan.effort.timeout)?;
+        known.read16_sram = plan.paths.contains(&DataPath::Read16) && is_read_by_software(self, plan.effort.timeout)?;
         Ok(())
     }
 
     fn limit(&mut self, point: &mut Point, known: &Known) -> bool {
-        if point.path == Path::Read16 && known.read16_sram {
+        if point.path == DataPath::Read16 && known.read16_sram {
             point.size = point.size.min(READ16_SRAM_MAX);
         }
-        point.path != Path::E4Extended || known.e4_extension
+        point.path != DataPath::E4Extended || known.e4_extension
     }
 
     fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
@@ -127,7 +127,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     /// GPU runtime does. So every piece lands where XDATA 0xF000 shows it.
     fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt> {
         let command = Command::Write16 { lba: 0, blocks: (piece.len() / BLOCK_LEN) as u32 };
-        exchange(self, Path::Write16, command, DataPhase::Out(piece), piece.len(), timeout)?;
+        exchange(self, DataPath::Write16, command, DataPhase::Out(piece), piece.len(), timeout)?;
         Ok(self.free_slots(piece.len()).map_err(AnyFailure::from)?)
     }
 
@@ -135,7 +135,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         for (step, piece) in buffer.chunks_mut(E4_STEP).enumerate() {
             let (from, len) = (XdataAddress::SRAM_WINDOW.plus((step * E4_STEP) as u16), piece.len());
             let command = Command::XdataRead { from, len: len as u16 };
-            exchange(self, Path::E4Stock, command, DataPhase::In(piece), len, timeout)?;
+            exchange(self, DataPath::E4Stock, command, DataPhase::In(piece), len, timeout)?;
         }
         Ok(())
     }
@@ -145,14 +145,14 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         buffer: &mut [u8],
         known: &Known,
         timeout: Duration,
-    ) -> Option<(Path, Result<usize, Halt>)> {
+    ) -> Option<(DataPath, Result<usize, Halt>)> {
         if !known.read16_sram {
             return None;
         }
         let len = buffer.len().min(READ16_SRAM_MAX);
         let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
-        let read = exchange(self, Path::Read16, command, DataPhase::In(&mut buffer[..len]), len, timeout);
-        Some((Path::Read16, read.map(|()| len)))
+        let read = exchange(self, DataPath::Read16, command, DataPhase::In(&mut buffer[..len]), len, timeout);
+        Some((DataPath::Read16, read.map(|()| len)))
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
@@ -186,7 +186,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, AnyFailure> {
     match has_read16_sram(bridge, timeout) {
         Err(error) if error.is_timeout() => {
-            recover(bridge, Path::Read16)?;
+            recover(bridge, DataPath::Read16)?;
             bridge.initialise()?;
             Ok(false)
         }
@@ -197,7 +197,7 @@ fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) 
 /// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
 pub(super) fn exchange<T: Transport>(
     bridge: &mut Bridge<T>,
-    path: Path,
+    path: DataPath,
     command: Command,
     data: DataPhase<'_>,
     len: usize,
@@ -224,7 +224,7 @@ pub(super) fn refusal(completion: &CommandEnd) -> String {
 }
 
 /// Recovers the unit after a path that gave no answer.
-pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Result<(), AnyFailure> {
+pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: DataPath) -> Result<(), AnyFailure> {
     // A unit is recovered only when it answers again.
     let recovered = bridge.recover().and_then(|()| match bridge.is_ready() {
         Err(CommandError::Transport(error)) => Err(error.into()),
@@ -305,7 +305,7 @@ impl Workload for Stream<'_> {
         }
         if self.compare {
             // The window holds the pattern's first 4 KiB.
-            let (at, len) = if path == Path::Read16 { (0, size.min(WINDOW_LEN)) } else { (job.id as usize, size) };
+            let (at, len) = if path == DataPath::Read16 { (0, size.min(WINDOW_LEN)) } else { (job.id as usize, size) };
             self.tally.compare(self.pattern.bytes().get(at..at + len), data.get(..len));
         }
         self.tally.count(size, elapsed);
@@ -323,7 +323,7 @@ impl Workload for Stream<'_> {
 fn measure<T: Transport>(bridge: &mut Bridge<T>, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
     let Point { path, depth, .. } = point;
     let Task { pattern, effort, interrupt, .. } = *task;
-    let returns_sram = path.reads_window() || (path == Path::Read16 && task.known.read16_sram);
+    let returns_sram = path.reads_window() || (path == DataPath::Read16 && task.known.read16_sram);
     repeat(bridge, effort, interrupt, |bridge, tally, until| {
         let mut stream = Stream {
             point,

@@ -45,10 +45,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let topic = topic.join(" ");
     if let Some(page) = page(&topic) {
-        let width = terminal::stdout_width();
-        print::whole(
-            &width.map_or_else(|| page.clone(), |width| terminal::fold_page(&page, terminal::text_width(Some(width)))),
-        );
+        match terminal::stdout_width() {
+            Some(width) => print::whole(&terminal::fold_page(&page, terminal::text_width(Some(width)))),
+            None => print::whole(&page),
+        }
         return Ok(Exit::Done);
     }
     if let Some((code, status, advice)) = code(&topic, &context.command_line) {

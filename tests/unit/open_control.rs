@@ -12,7 +12,7 @@ use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use asm2464_host::pcie::{NoTime, Pcie, Scope};
-use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
+use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Outcome, Skip};
 
 use crate::unit::rig::unit;
 
@@ -143,7 +143,7 @@ fn power_and_supply_are_asked_for_as_the_build_allows() {
     assert!(bridge.link_state().unwrap().1, "it goes on");
 }
 
-fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
+fn benched(bridge: &mut OpenBridge, paths: &[DataPath]) -> BenchReport {
     let moment = Duration::from_millis(50);
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
     let plan = BenchPlan::new(paths.iter().copied(), effort, 7);
@@ -151,7 +151,7 @@ fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
     bench::run(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
 }
 
-fn outcome(report: &BenchReport, path: Path) -> &Outcome {
+fn outcome(report: &BenchReport, path: DataPath) -> &Outcome {
     &report.rows.iter().find(|row| row.path == path).unwrap().outcome
 }
 
@@ -160,7 +160,7 @@ fn outcome(report: &BenchReport, path: Path) -> &Outcome {
 fn a_bench_measures_every_path_that_a_runtime_uses_and_compares_what_it_reads() {
     for speed in SPEEDS {
         let (mut bridge, _) = opened(speed);
-        let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
+        let report = benched(&mut bridge, &DataPath::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
         assert_eq!((report.unit.transport.as_str(), report.unit.state.as_str()), ("control", "open-firmware"));
         assert_eq!(report.unit.behind, "1002:744c at 04:00.0");
         let integrity = report.integrity.as_ref().unwrap();
@@ -168,13 +168,13 @@ fn a_bench_measures_every_path_that_a_runtime_uses_and_compares_what_it_reads() 
         assert_eq!((&integrity.f2, &integrity.e4, &integrity.memory), (&same, &same, &same));
         for row in &report.rows {
             let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
-            let compared = matches!(row.path, Path::E4Stock | Path::F0Read);
+            let compared = matches!(row.path, DataPath::E4Stock | DataPath::F0Read);
             assert_eq!((figures.mismatches, figures.compared), (0, compared), "{row:?}");
         }
         let sizes = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| (row.size, row.depth));
-        assert!(sizes(Path::TlpWrite).eq([(4, 1), (16, 4), (64, 16)]));
-        assert!(sizes(Path::F2Out).eq([(0x8_0000, 1), (0x8_0000, 32)]));
-        assert_eq!(sizes(Path::E4Stock).next().unwrap().0, if speed.is_empty() { 255 } else { 64 });
+        assert!(sizes(DataPath::TlpWrite).eq([(4, 1), (16, 4), (64, 16)]));
+        assert!(sizes(DataPath::F2Out).eq([(0x8_0000, 1), (0x8_0000, 32)]));
+        assert_eq!(sizes(DataPath::E4Stock).next().unwrap().0, if speed.is_empty() { 255 } else { 64 });
         assert!(report.failed_row().is_none());
     }
 }
@@ -183,12 +183,15 @@ fn a_bench_measures_every_path_that_a_runtime_uses_and_compares_what_it_reads() 
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
     let (mut bridge, unit) = opened("");
-    let report = benched(&mut bridge, &[Path::E4Stock, Path::ConfigRead, Path::TlpRead, Path::F0Read, Path::Write16]);
+    let report = benched(
+        &mut bridge,
+        &[DataPath::E4Stock, DataPath::ConfigRead, DataPath::TlpRead, DataPath::F0Read, DataPath::Write16],
+    );
     assert!(report.integrity.is_none());
-    for path in [Path::E4Stock, Path::ConfigRead] {
+    for path in [DataPath::E4Stock, DataPath::ConfigRead] {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
     }
-    for path in [Path::TlpRead, Path::F0Read, Path::Write16] {
+    for path in [DataPath::TlpRead, DataPath::F0Read, DataPath::Write16] {
         assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
     }
     let buses = bridge.tlp(&Tlp::config_read(0, 0, 0, 0x18)).unwrap().unwrap();
@@ -200,12 +203,12 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_bench_puts_back_what_was_in_a_gpus_memory() {
     let (mut bridge, _) = opened("");
-    benched(&mut bridge, &[Path::F0Write]);
+    benched(&mut bridge, &[DataPath::F0Write]);
     let mut half = |at| u64::from(bridge.tlp(&Tlp::config_read(4, 0, 0, at)).unwrap().unwrap().value().unwrap());
     let bar = half(0x14) << 32 | (half(0x10) & !0x0F);
     let before = pattern(0x1_0000, 77);
     bridge.stream_write(bar, &before).unwrap();
-    benched(&mut bridge, &[Path::F0Write, Path::F0Read, Path::TlpWrite]);
+    benched(&mut bridge, &[DataPath::F0Write, DataPath::F0Read, DataPath::TlpWrite]);
     let mut after = vec![0; before.len()];
     bridge.stream_read(bar, &mut after).unwrap();
     assert!(after == before);
@@ -215,11 +218,11 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory() {
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn with_nothing_behind_the_bridge_a_bench_skips_the_paths_to_it_and_says_why() {
     let (mut bridge, _) = opened("behind = 'nothing'");
-    let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
-    for path in [Path::E4Stock, Path::F2Out] {
+    let report = benched(&mut bridge, &DataPath::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
+    for path in [DataPath::E4Stock, DataPath::F2Out] {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
     }
-    for path in [Path::ConfigRead, Path::TlpRead, Path::F0Write] {
+    for path in [DataPath::ConfigRead, DataPath::TlpRead, DataPath::F0Write] {
         assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: Skip::LinkDown }, "{path}");
     }
 }

@@ -9,7 +9,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_host::bridge::{Bridge, Port as _};
 use asmpatch::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
-use asmpatch::bench::{BenchEvent, BenchUnit, Path};
+use asmpatch::bench::{BenchEvent, BenchUnit, DataPath};
 use asmpatch::patch::Selection;
 use asmpatch::unit::Live;
 
@@ -72,7 +72,7 @@ fn counts(report: &SoakReport) -> Vec<(ErrorKind, u64)> {
     report.errors.iter().map(|error| (error.kind, error.count)).collect()
 }
 
-fn path(report: &SoakReport, path: Path) -> (u64, u64, u64) {
+fn path(report: &SoakReport, path: DataPath) -> (u64, u64, u64) {
     let found = report.paths.iter().find(|found| found.path == path).unwrap_or_else(|| panic!("no {path}"));
     (found.bytes, found.compared_bytes, found.errors)
 }
@@ -93,11 +93,11 @@ fn without_faults_every_byte_that_comes_back_is_the_one_sent_and_ctrl_c_ends_wit
     let report = soaked(&patched_practice(), "", 0);
     assert_eq!((counts(&report), report.ended), (vec![], Ended::Stopped));
     assert_eq!(report.left_out, []);
-    let (bytes, compared, _) = path(&report, Path::E4Stock);
+    let (bytes, compared, _) = path(&report, DataPath::E4Stock);
     assert!(bytes > 0 && bytes == compared);
-    assert_eq!(path(&report, Path::Write16).0, bytes * 16, "each round writes 64 KiB, of which the window shows 4");
-    let (bytes, compared, _) = path(&report, Path::TlpRead);
-    assert!(bytes > 0 && bytes == compared && bytes == path(&report, Path::TlpWrite).0);
+    assert_eq!(path(&report, DataPath::Write16).0, bytes * 16, "each round writes 64 KiB, of which the window shows 4");
+    let (bytes, compared, _) = path(&report, DataPath::TlpRead);
+    assert!(bytes > 0 && bytes == compared && bytes == path(&report, DataPath::TlpWrite).0);
     assert_adds_up(&report);
 }
 
@@ -122,7 +122,7 @@ fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
                 ("short-data", 0x8A) => assert_eq!(counts(&report), [(ErrorKind::Refused, 3)], "{report:#?}"),
                 _ => assert_eq!(counts(&report), [(expected, 3)], "{kind} of {opcode:#x}: {report:#?}"),
             }
-            let (bytes, compared, _) = path(&report, Path::E4Stock);
+            let (bytes, compared, _) = path(&report, DataPath::E4Stock);
             assert!(report.ended == Ended::Stopped && bytes == compared, "{report:#?}");
             assert_adds_up(&report);
         }
@@ -171,15 +171,15 @@ fn a_path_that_works_again_after_the_unit_came_back_is_not_among_those_that_were
                   [[fault]]\nkind = 'disconnect'\nopcode = 0xE4\nnth = 3000\n";
     let report = soaked(&patched_practice(), faults, 1);
     assert_eq!((counts(&report), &report.left_out), (vec![(ErrorKind::Gone, 1)], &vec![]), "{report:#?}");
-    assert!(path(&report, Path::Write16).0 > 0, "{report:#?}");
+    assert!(path(&report, DataPath::Write16).0 > 0, "{report:#?}");
 }
 
 #[test]
 fn what_fails_its_check_before_the_soak_is_left_out_of_it() {
     let report = soaked(&practice::image(), "", 0);
-    assert!(report.left_out.iter().any(|left| left.path == Path::Write16), "{report:#?}");
-    assert!(report.paths.iter().all(|path| path.path != Path::Write16));
-    assert_eq!((report.error_count, path(&report, Path::E4Stock).1), (0, 0), "nothing to compare with");
+    assert!(report.left_out.iter().any(|left| left.path == DataPath::Write16), "{report:#?}");
+    assert!(report.paths.iter().all(|path| path.path != DataPath::Write16));
+    assert_eq!((report.error_count, path(&report, DataPath::E4Stock).1), (0, 0), "nothing to compare with");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn on_open_firmware_each_fault_of_a_request_is_one_error_and_everything_that_com
             if opcode == 0xF2 { three_faults(kind, opcode, 30, 1) } else { three_faults(kind, opcode, 2000, 500) };
         let report = soaked(&open, &scenario, 3);
         assert_eq!(counts(&report), [(expected, 3)], "{kind} of {opcode:#x}: {report:#?}");
-        for read in [Path::E4Stock, Path::F0Read] {
+        for read in [DataPath::E4Stock, DataPath::F0Read] {
             let (bytes, compared, _) = path(&report, read);
             assert!(bytes > 0 && bytes == compared, "{kind} of {opcode:#x}: {report:#?}");
         }
@@ -238,6 +238,6 @@ fn on_the_vendors_firmware_a_soak_counts_each_fault_and_compares_both_ways() {
     assert_eq!(counts(&report), [(ErrorKind::NoAnswer, 2), (ErrorKind::Gone, 1), (ErrorKind::Wire, 1)], "{report:#?}");
     assert_adds_up(&report);
     let report = soaked(&chip_images::with(&["read16-sram"]), "", 0);
-    let (bytes, compared, _) = path(&report, Path::Read16);
+    let (bytes, compared, _) = path(&report, DataPath::Read16);
     assert!(bytes > 0 && bytes == compared, "{report:#?}");
 }

@@ -9,7 +9,7 @@ use asm2464::{Bdf, Kind};
 use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
-use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
+use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Outcome, Skip};
 
 use crate::chip_images::{patched, patched_231204, vendor, with};
 use crate::unit::rig::{is_timeout, unit};
@@ -20,11 +20,11 @@ fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
     Bridge::new(port.uas().unwrap().unwrap())
 }
 
-fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
+fn plan(paths: &[DataPath], depth: Vec<usize>) -> BenchPlan {
     let moment = Duration::from_millis(50);
     // The model times out as soon as nothing more can happen.
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
-    let reads_without_ssd = *paths == [Path::Read16];
+    let reads_without_ssd = *paths == [DataPath::Read16];
     BenchPlan { depths: depth, reads_without_ssd, ..BenchPlan::new(paths.iter().copied(), effort, 7) }
 }
 
@@ -41,7 +41,7 @@ fn bench_unit() -> BenchUnit {
     BenchUnit { is_virtual: true, ..BenchUnit::default() }
 }
 
-fn outcome(report: &BenchReport, path: Path) -> &Outcome {
+fn outcome(report: &BenchReport, path: DataPath) -> &Outcome {
     &report.rows.iter().find(|row| row.path == path).unwrap().outcome
 }
 
@@ -56,18 +56,18 @@ fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
 fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     let mut port = unit("", Some(&patched()));
     let mut bridge = uas(&mut port);
-    let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), vec![1, 31]));
+    let (report, initialised) = run(&mut bridge, &plan(&DataPath::scsi(), vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
     let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
-    assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
-    assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
-    for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
+    assert!(depths_of(DataPath::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
+    assert!(depths_of(DataPath::Write16).eq([1]), "one write at a time");
+    for row in report.rows.iter().filter(|row| row.path != DataPath::Read16) {
         let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!((figures.mismatches, figures.compared), (0, row.path.reads_window()), "{row:?}");
     }
-    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: Skip::NoCompleter });
+    assert_eq!(outcome(&report, DataPath::Read16), &Outcome::NotRun { reason: Skip::NoCompleter });
 
     assert!(is_initialised(&mut bridge));
     bridge.reset(ResetMode::CpuReset).unwrap();
@@ -84,11 +84,11 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
 fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() {
     let mut port = unit("", Some(&patched_231204()));
     let mut bridge = uas(&mut port);
-    let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), vec![1, 31]));
+    let (report, initialised) = run(&mut bridge, &plan(&DataPath::scsi(), vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
-    for path in [Path::Write16, Path::E4Stock] {
+    for path in [DataPath::Write16, DataPath::E4Stock] {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}: {:?}", outcome(&report, path));
     }
 }
@@ -98,9 +98,9 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
 fn with_the_patch_for_it_read16_is_measured_and_compared() {
     let mut port = unit("", Some(&with(&["read16-sram"])));
     let mut bridge = uas(&mut port);
-    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::Read16], vec![31]));
+    let (report, _) = run(&mut bridge, &plan(&[DataPath::E4Stock, DataPath::Write16, DataPath::Read16], vec![31]));
     assert!(report.read16_sram);
-    let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
+    let row = report.rows.iter().find(|row| row.path == DataPath::Read16).unwrap();
     let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
     assert_eq!((row.size, figures.mismatches, figures.compared), (0x8000, 0, true));
 }
@@ -110,10 +110,10 @@ fn with_the_patch_for_it_read16_is_measured_and_compared() {
 fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
     let mut port = unit(HIGH, Some(&patched()));
     let mut bridge = uas(&mut port);
-    let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), Vec::new()));
+    let (report, initialised) = run(&mut bridge, &plan(&DataPath::scsi(), Vec::new()));
     assert!(!initialised && report.integrity.is_none());
-    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
-    assert!(matches!(outcome(&report, Path::Write16), Outcome::NotRun { .. }));
+    assert!(matches!(outcome(&report, DataPath::E4Stock), Outcome::Measured(_)));
+    assert!(matches!(outcome(&report, DataPath::Write16), Outcome::NotRun { .. }));
     assert!(bridge.has_no_medium().unwrap());
     bridge.initialise().unwrap();
     assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::Short { expected: 512, found: 0, .. })));
@@ -125,10 +125,10 @@ fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
     for speed in ["", HIGH] {
         let mut port = unit(speed, Some(&patched()));
         let mut bridge = port.open().unwrap();
-        let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), Vec::new()));
+        let (report, initialised) = run(&mut bridge, &plan(&DataPath::scsi(), Vec::new()));
         assert!(!initialised && !is_initialised(&mut bridge) && report.integrity.is_none());
-        assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
-        for path in [Path::Write16, Path::Read16] {
+        assert!(matches!(outcome(&report, DataPath::E4Stock), Outcome::Measured(_)));
+        for path in [DataPath::Write16, DataPath::Read16] {
             assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
         }
         assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
@@ -141,9 +141,9 @@ fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
     for over_uas in [true, false] {
         let mut port = unit("", Some(&patched()));
         let mut bridge = if over_uas { uas(&mut port) } else { port.open().unwrap() };
-        let (report, initialised) = run(&mut bridge, &plan(&[Path::Read16], Vec::new()));
+        let (report, initialised) = run(&mut bridge, &plan(&[DataPath::Read16], Vec::new()));
         assert!(initialised);
-        assert!(matches!(outcome(&report, Path::Read16), Outcome::NoAnswer { .. }), "{report:?}");
+        assert!(matches!(outcome(&report, DataPath::Read16), Outcome::NoAnswer { .. }), "{report:?}");
         assert!(bridge.inquiry().is_ok() && is_initialised(&mut bridge));
     }
 }
@@ -153,9 +153,9 @@ fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
 fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
     let mut port = unit("", Some(&vendor()));
     let mut bridge = uas(&mut port);
-    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16], Vec::new()));
-    assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:?}");
-    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+    let (report, _) = run(&mut bridge, &plan(&[DataPath::E4Stock, DataPath::Write16], Vec::new()));
+    assert!(matches!(outcome(&report, DataPath::Write16), Outcome::NoAnswer { .. }), "{report:?}");
+    assert!(matches!(outcome(&report, DataPath::E4Stock), Outcome::Measured(_)));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_ctrl_c() {
         let ends = bench::run(
             bridge,
             bench_unit(),
-            &plan(&[Path::TlpWrite], Vec::new()),
+            &plan(&[DataPath::TlpWrite], Vec::new()),
             Interrupt::watching(&flag),
             &mut |progress: BenchEvent| flag.store(matches!(progress, BenchEvent::Row { .. }), Ordering::Relaxed),
         );
@@ -232,7 +232,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
     let fault = "[[fault]]\nkind = \"bad-tag\"\nopcode = 0xE5\nnth = 15000\n";
     let [before, after] = memory_around(fault, |bridge| {
         let moment = Duration::from_secs(2);
-        let mut plan = plan(&[Path::TlpWrite], Vec::new());
+        let mut plan = plan(&[DataPath::TlpWrite], Vec::new());
         plan.effort = Effort { warm_up: moment, repetition: moment, ..plan.effort };
         let ends = bench::run(bridge, bench_unit(), &plan, Interrupt::never(), &mut |_| {});
         assert!(matches!(&ends, Err(failure) if failure.kind() == Kind::Wire), "{ends:?}");
@@ -245,10 +245,11 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
 fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
     let mut port = unit("", Some(&patched()));
     let mut bridge = uas(&mut port);
-    let (report, _) = run(&mut bridge, &plan(&[Path::ConfigRead, Path::TlpRead, Path::TlpWrite], Vec::new()));
+    let (report, _) =
+        run(&mut bridge, &plan(&[DataPath::ConfigRead, DataPath::TlpRead, DataPath::TlpWrite], Vec::new()));
     assert_eq!(report.unit.behind, "no SSD; on PCIe 1002:744c at 04:00.0");
     assert_eq!(report.integrity.as_ref().unwrap().memory, Some(Outcome::Same));
-    for path in [Path::ConfigRead, Path::TlpRead, Path::TlpWrite] {
+    for path in [DataPath::ConfigRead, DataPath::TlpRead, DataPath::TlpWrite] {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{:?}", outcome(&report, path));
     }
 }
@@ -256,12 +257,12 @@ fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn after_a_path_that_gave_no_answer_those_over_pcie_are_left_out_with_the_reason() {
-    let paths = [Path::Write16, Path::ConfigRead, Path::TlpRead, Path::TlpWrite];
+    let paths = [DataPath::Write16, DataPath::ConfigRead, DataPath::TlpRead, DataPath::TlpWrite];
     let mut port = unit("", Some(&vendor()));
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&paths, Vec::new()));
-    assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:#?}");
-    for path in [Path::ConfigRead, Path::TlpRead, Path::TlpWrite] {
+    assert!(matches!(outcome(&report, DataPath::Write16), Outcome::NoAnswer { .. }), "{report:#?}");
+    for path in [DataPath::ConfigRead, DataPath::TlpRead, DataPath::TlpWrite] {
         assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: Skip::AfterRecovery }, "{report:#?}");
     }
 }

@@ -16,7 +16,7 @@ pub use report::{
 
 use self::report::SoakTally;
 use super::benched_unit::{BenchedUnit, Firmware, Known};
-use super::path::{Path, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, Pattern, compare};
@@ -105,7 +105,7 @@ impl Soak<'_> {
     fn prepare(&mut self, mut subject: Live) -> Result<(Live, Prepared), AnyFailure> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
-        let plan = BenchPlan::new(Path::of(self.firmware.state), effort, seed);
+        let plan = BenchPlan::new(DataPath::of(self.firmware.state), effort, seed);
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -215,7 +215,7 @@ fn is_final(error: &AnyFailure) -> bool {
 }
 
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
-fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
+fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: DataPath, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
         let Err(error) = subject.revive(known) else { return true };
         if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
@@ -230,7 +230,7 @@ fn left_out(firmware: Firmware, prepared: &Prepared) -> Vec<LeftOut> {
     let Firmware { fills_sram, memory_paths: [write, _], .. } = firmware;
     let failed = |path| prepared.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
     let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
-    [fills_sram, Path::E4Stock, write].into_iter().filter_map(left_out).collect()
+    [fills_sram, DataPath::E4Stock, write].into_iter().filter_map(left_out).collect()
 }
 
 /// Moves data once through each path that works.
@@ -240,7 +240,7 @@ fn round(
     pattern: &Pattern,
     timeout: Duration,
     tally: &mut SoakTally,
-) -> Result<(), (Path, Halt)> {
+) -> Result<(), (DataPath, Halt)> {
     let Prepared { known, checked, .. } = prepared;
     let Firmware { fills_sram, memory_paths: [write, read], memory_round, .. } = subject.firmware();
     let at = |path| move |halt: Halt| (path, halt);
@@ -252,8 +252,8 @@ fn round(
         tally.moved(fills_sram, sent.len(), 0);
     }
     let window = &mut found[..WINDOW_LEN];
-    subject.read_window(window, timeout).map_err(at(Path::E4Stock))?;
-    came_back(Path::E4Stock, if fills { Some(sent) } else { None }, window, tally);
+    subject.read_window(window, timeout).map_err(at(DataPath::E4Stock))?;
+    came_back(DataPath::E4Stock, if fills { Some(sent) } else { None }, window, tally);
     if fills && let Some((path, moved)) = subject.read_sram(&mut found, known, timeout) {
         let len = moved.map_err(at(path))?;
         came_back(path, Some(sent), &found[..len], tally);
@@ -270,7 +270,7 @@ fn round(
 }
 
 /// Counts what came back, and compares it with what was sent, if that is known.
-fn came_back(path: Path, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTally) {
+fn came_back(path: DataPath, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTally) {
     match sent.map(|sent| compare(&sent[..found.len()], found, 0)) {
         None => tally.moved(path, found.len(), 0),
         Some(Outcome::Same) => tally.moved(path, found.len(), found.len()),

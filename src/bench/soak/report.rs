@@ -9,7 +9,7 @@ use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
 use serde::Serialize;
 
-use crate::bench::path::Path;
+use crate::bench::path::DataPath;
 use crate::bench::report::{BenchUnit, Outcome};
 use crate::bench::row::Halt;
 
@@ -111,7 +111,7 @@ pub enum Ended {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct SoakPath {
     /// The path.
-    pub path: Path,
+    pub path: DataPath,
     /// Transfers without an error.
     pub transfers: u64,
     /// Bytes that they moved.
@@ -127,7 +127,7 @@ pub struct SoakPath {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct LeftOut {
     /// The path.
-    pub path: Path,
+    pub path: DataPath,
     /// The result of its check.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -275,7 +275,7 @@ impl SoakTally {
     }
 
     /// Counts a transfer without an error.
-    pub(super) fn moved(&mut self, path: Path, bytes: usize, compared: usize) {
+    pub(super) fn moved(&mut self, path: DataPath, bytes: usize, compared: usize) {
         let (bytes, compared) = (bytes as u64, compared as u64);
         let entry = self.path(path);
         entry.transfers += 1;
@@ -287,7 +287,7 @@ impl SoakTally {
     }
 
     /// Counts an error, of a path or of the unit's preparation, and returns its kind.
-    pub(super) fn failed(&mut self, path: Option<Path>, halt: &Halt) -> ErrorKind {
+    pub(super) fn failed(&mut self, path: Option<DataPath>, halt: &Halt) -> ErrorKind {
         let kind = ErrorKind::from(halt);
         let first = path.map_or_else(|| halt.to_string(), |path| format!("{path}: {halt}"));
         tracing::info!("soak: {first}");
@@ -304,7 +304,7 @@ impl SoakTally {
         kind
     }
 
-    fn path(&mut self, path: Path) -> &mut SoakPath {
+    fn path(&mut self, path: DataPath) -> &mut SoakPath {
         let new = SoakPath { path, transfers: 0, bytes: 0, compared_bytes: 0, errors: 0 };
         entry(&mut self.report.paths, |path| path.path, new)
     }
@@ -387,11 +387,11 @@ mod tests {
     fn the_first_error_of_a_kind_has_the_count_of_its_paths_transfers_before_it() {
         let mut tally = tally();
         let hang = Halt::from(Outcome::no_answer(Duration::from_secs(2)));
-        tally.moved(Path::F0Read, 64, 64);
-        (0..7_000).for_each(|_| tally.moved(Path::F2Out, 64, 0));
-        tally.failed(Some(Path::F2Out), &hang);
-        tally.moved(Path::F2Out, 64, 0);
-        tally.failed(Some(Path::F2Out), &hang);
+        tally.moved(DataPath::F0Read, 64, 64);
+        (0..7_000).for_each(|_| tally.moved(DataPath::F2Out, 64, 0));
+        tally.failed(Some(DataPath::F2Out), &hang);
+        tally.moved(DataPath::F2Out, 64, 0);
+        tally.failed(Some(DataPath::F2Out), &hang);
         tally.failed(None, &Halt::from(Outcome::Short { expected: 2, found: 1 }));
         let report = tally.finish(Ended::Completed);
         let [short, error] = &report.errors[..] else { panic!("{:?}", report.errors) };
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(error.first, "F2 out: no answer in 2 s; the unit was recovered");
         assert_eq!((report.error_count, report.bytes, report.compared_bytes), (3, 7_002 * 64, 64));
         let paths: Vec<_> = report.paths.iter().map(|path| (path.path, path.transfers, path.errors)).collect();
-        assert_eq!(paths, [(Path::F0Read, 1, 0), (Path::F2Out, 7_001, 2)], "in the order of measurement");
+        assert_eq!(paths, [(DataPath::F0Read, 1, 0), (DataPath::F2Out, 7_001, 2)], "in the order of measurement");
     }
 
     #[test]

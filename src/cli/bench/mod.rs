@@ -5,11 +5,13 @@ pub(super) mod soak;
 mod svg;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::comparison::{self, Asked, Change, ComparedRow};
-use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Outcome, Path, Point, Row};
+use crate::bench::{
+    self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point, Row,
+};
 use crate::failure::AnyFailure;
 use crate::unit::{self, Purpose, Selector, Unit};
 use asm2464::TransportKind;
@@ -49,7 +51,7 @@ pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
     /// read16; on the open firmware f0-write, f0-read, f2-out.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
-    paths: Vec<Path>,
+    paths: Vec<DataPath>,
 
     /// Bytes per command, such as 512, 4K or 64K; a path skips what it can't move [default: each path's largest].
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', value_parser = parse_size)]
@@ -77,7 +79,7 @@ pub struct Args {
 
     /// Fail with status 1 unless the path's best row reaches N MB/s.
     #[arg(long = "min-mb-s", value_name = "PATH=N", value_parser = parse_floor)]
-    floors: Vec<(Path, f64)>,
+    floors: Vec<(DataPath, f64)>,
 
     /// Fail with status 1 also if the unit refuses a path, or moves too few bytes or wrong ones: by itself, only a path
     /// without an answer fails the bench.
@@ -127,9 +129,9 @@ pub struct Args {
 }
 
 /// Parses a throughput that a path must reach, in MB/s.
-fn parse_floor(text: &str) -> Result<(Path, f64), String> {
+fn parse_floor(text: &str) -> Result<(DataPath, f64), String> {
     let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
-    let path = path.parse::<Path>().map_err(|error| error.to_string())?;
+    let path = path.parse::<DataPath>().map_err(|error| error.to_string())?;
     match floor.parse() {
         Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok((path, mb_per_s)),
         _ => Err(format!("{floor:?} is no number of MB/s")),
@@ -142,7 +144,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
         None => (text, 1),
     };
     match digits.parse::<usize>().ok().and_then(|count| count.checked_mul(unit)) {
-        Some(size) if Path::ALL.iter().any(|path| path.takes(size)) => Ok(size),
+        Some(size) if DataPath::ALL.iter().any(|path| path.takes(size)) => Ok(size),
         _ => Err("no path moves that much in one command: E4 up to 4096 bytes, streams multiples of 4 up to 64K, \
                   READ(16) and WRITE(16) multiples of 512 up to 64K, F2 up to 512K"
             .to_owned()),
@@ -176,11 +178,11 @@ enum CheckFailed {
     #[error("bytes came back different from what was written")]
     Corrupt,
     #[error("{path} does not work: {what}")]
-    Failed { path: Path, what: String },
+    Failed { path: DataPath, what: String },
     #[error("the pattern could not be written and read back: {what}")]
     Integrity { what: String },
     #[error("{path}: {found}, expected at least {floor} MB/s")]
-    Floor { path: Path, found: String, floor: f64 },
+    Floor { path: DataPath, found: String, floor: f64 },
     #[error("{count} {}, {per_hour:.1} an hour: expected at most {most} an hour", if *count == 1 { "error" } else { "errors" })]
     Errors { count: u64, per_hour: f64, most: f64 },
     #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
@@ -218,13 +220,13 @@ impl Args {
     fn plan(&self, state: BridgeState) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
-            state => Path::of(state).collect(),
+            state => DataPath::of(state).collect(),
         };
         BenchPlan {
             sizes: self.sizes.clone(),
             depths: self.depths(),
             sweep: self.sweep,
-            reads_without_ssd: self.paths.contains(&Path::Read16),
+            reads_without_ssd: self.paths.contains(&DataPath::Read16),
             ..BenchPlan::new(paths, self.effort(), seed())
         }
     }
@@ -340,7 +342,7 @@ fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -
     Ok(unit::choose(&args.device.port.ids.load()?, Some(&Selector::from(&place)), capture)?)
 }
 
-fn read_baseline(path: &std::path::Path) -> Result<Vec<ComparedRow>, AnyFailure> {
+fn read_baseline(path: &Path) -> Result<Vec<ComparedRow>, AnyFailure> {
     let text = user_files::read_text(path)?;
     Ok(comparison::parse(&text)?)
 }

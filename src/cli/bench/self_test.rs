@@ -8,7 +8,7 @@ use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
 
 use super::{CheckFailed, measured, seed, spinner, table};
-use crate::bench::{BenchPlan, BenchReport, Effort, Path};
+use crate::bench::{BenchPlan, BenchReport, DataPath, Effort};
 use crate::cli::context::Context;
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
@@ -27,15 +27,15 @@ pub fn run(
     context: &Context,
 ) -> Result<BenchReport, AnyFailure> {
     let bar = spinner(context);
-    let measure = |paths: &[Path]| {
+    let measure = |paths: &[DataPath]| {
         let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
         measured(unit::again(devices, unit, capture)?, &plan, None, &bar)
     };
-    let reads: Vec<Path> = Path::scsi().into_iter().filter(|path| !path.writes()).collect();
+    let reads: Vec<DataPath> = DataPath::scsi().into_iter().filter(|path| !path.writes()).collect();
     let report = match unit.state {
-        BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out]),
+        BridgeState::OpenFirmware => measure(&[DataPath::E4Stock, DataPath::F2Out]),
         _ if !writes => measure(&reads),
-        _ => measure(&Path::scsi()).or_else(|failure| match failure.kind() {
+        _ => measure(&DataPath::scsi()).or_else(|failure| match failure.kind() {
             // An SSD may be behind it, and nothing was written.
             Kind::Refused => measure(&reads),
             _ => Err(failure),

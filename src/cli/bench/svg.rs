@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::bench::soak::SoakReport;
-use crate::bench::{BenchReport, BenchUnit, Path, Row};
+use crate::bench::{BenchReport, BenchUnit, DataPath, Row};
 use asm2464::escape::Escape as _;
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -87,7 +87,7 @@ pub fn draw_soak(report: &SoakReport) -> Result<String, SvgError> {
             let style = TextStyle::from(("sans-serif", 11)).color(&RED);
             chart.draw_series([Text::new(slice.errors.to_string(), (at, most), style)])?;
         }
-        let style = colour(Path::Read16).stroke_width(2);
+        let style = colour(DataPath::Read16).stroke_width(2);
         // Each slice as a step: its throughput is that of the whole slice.
         let ends = slices.iter().skip(1).map(|slice| slice.at_s).chain([report.elapsed_s]);
         let steps =
@@ -123,9 +123,9 @@ fn picture(
 
 /// Returns each path's points: throughput over size or depth, from the rows at the path's greatest value of the other.
 /// `split` returns a row's size and depth, the one on the axis first.
-fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTreeMap<Path, Vec<PlotPoint>> {
+fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTreeMap<DataPath, Vec<PlotPoint>> {
     let measured = || report.rows.iter().filter_map(|row| Some((row.path, split(row), row.figures()?.mb_per_s)));
-    let mut lines: BTreeMap<Path, Vec<PlotPoint>> = BTreeMap::new();
+    let mut lines: BTreeMap<DataPath, Vec<PlotPoint>> = BTreeMap::new();
     for (path, (over, held), spread) in measured() {
         let greatest = measured().filter(|(other, ..)| *other == path).map(|(_, (_, held), _)| held).max();
         if greatest == Some(held) {
@@ -138,7 +138,7 @@ fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTree
     lines
 }
 
-fn colour(path: Path) -> RGBColor {
+fn colour(path: DataPath) -> RGBColor {
     let [red, green, blue] = path.colour();
     RGBColor(red, green, blue)
 }
@@ -147,7 +147,7 @@ fn panel<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     x_label: &str,
     held: &str,
-    lines: &BTreeMap<Path, Vec<PlotPoint>>,
+    lines: &BTreeMap<DataPath, Vec<PlotPoint>>,
 ) -> Drawn
 where
     DB::ErrorType: 'static,
@@ -198,7 +198,7 @@ fn decades(least: f64, most: f64) -> Range<f64> {
 fn names<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     chart: &ChartContext<'_, DB, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>,
-    lines: &BTreeMap<Path, Vec<PlotPoint>>,
+    lines: &BTreeMap<DataPath, Vec<PlotPoint>>,
 ) -> Drawn
 where
     DB::ErrorType: 'static,
@@ -207,7 +207,7 @@ where
     let ((left, top), (right, bottom)) =
         (plot.get_base_pixel(), (plot.get_pixel_range().0.end, plot.get_pixel_range().1.end));
     let (origin_x, origin_y) = area.get_base_pixel();
-    let mut ends: Vec<(i32, Path, (i32, i32))> = lines
+    let mut ends: Vec<(i32, DataPath, (i32, i32))> = lines
         .iter()
         .filter_map(|(path, line)| {
             line.last().map(|(x, y)| plot.map_coordinate(&(*x, y[1]))).map(|at| (at.1, *path, at))

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::bench::comparison::Change;
-use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, Row, Skip};
+use crate::bench::{BenchReport, BenchUnit, DataPath, Integrity, Outcome, Row, Skip};
 use crate::unit::facts::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
 use comfy_table::{CellAlignment, Table};
@@ -46,15 +46,15 @@ pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
 pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
     let row = |path| report.rows.iter().find(|row| row.path == path);
     let best = |path| report.best(path);
-    let e4_row = row(Path::E4Stock)?;
-    let e4 = best(Path::E4Stock);
+    let e4_row = row(DataPath::E4Stock)?;
+    let e4 = best(DataPath::E4Stock);
     let alone = e4.map_or_else(|| e4_row.outcome.to_string(), |e4| format!("{} MB/s", figure(e4)));
     let figures = |path| {
         let (read, e4) = (best(path)?, e4?);
         Some(format!("{} MB/s against {} MB/s, ×{}", figure(read), figure(e4), figure(read / e4)))
     };
-    let line = match (row(Path::Read16), row(Path::F2Out)) {
-        (Some(read), _) => figures(Path::Read16).unwrap_or_else(|| match &read.outcome {
+    let line = match (row(DataPath::Read16), row(DataPath::F2Out)) {
+        (Some(read), _) => figures(DataPath::Read16).unwrap_or_else(|| match &read.outcome {
             Outcome::NotRun { reason: Skip::NoCompleter } => format!(
                 "not measured, because nothing completes a READ(16): the patch read16-sram would, or an SSD behind the \
                  dock; E4: {alone}"
@@ -62,7 +62,8 @@ pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
             outcome => format!("READ(16): {outcome}; E4: {alone}"),
         }),
         (None, Some(f2)) => {
-            let sent = best(Path::F2Out).map_or_else(|| f2.outcome.to_string(), |f2| format!("{} MB/s", figure(f2)));
+            let sent =
+                best(DataPath::F2Out).map_or_else(|| f2.outcome.to_string(), |f2| format!("{} MB/s", figure(f2)));
             return Some(format!("to the dock by F2: {sent}; from it by E4: {alone}"));
         }
         (None, None) => return None,
@@ -161,7 +162,7 @@ fn measured(rows: &[Row]) -> Table {
 fn swept(rows: &[Row]) -> Table {
     let measured = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
     let depths: BTreeSet<usize> = measured().map(|(row, _)| row.depth).collect();
-    let mut lines: Vec<(Path, usize)> = measured().map(|(row, _)| (row.path, row.size)).collect();
+    let mut lines: Vec<(DataPath, usize)> = measured().map(|(row, _)| (row.path, row.size)).collect();
     lines.dedup();
     let mut table = table::new();
     let heads = ["MB/s at depth", "bytes"].map(str::to_owned);
@@ -181,7 +182,7 @@ fn best_of_each(rows: &[Row]) -> Vec<&Row> {
         let rows = rows.iter().filter(|row| row.path == path && median(row).is_some());
         rows.max_by(|a, b| median(a).partial_cmp(&median(b)).unwrap_or(Ordering::Equal))
     };
-    Path::ALL.iter().copied().filter_map(best).collect()
+    DataPath::ALL.iter().copied().filter_map(best).collect()
 }
 
 /// Aligns all columns but the first to the right.
@@ -197,7 +198,7 @@ pub(super) fn aligned(mut table: Table) -> Table {
 
 /// Prints the rows without figures. Rows of one path that ended the same way share a line.
 fn rows_without_figures(rows: &[Row]) {
-    let mut listed: Vec<(Path, &Outcome)> = Vec::new();
+    let mut listed: Vec<(DataPath, &Outcome)> = Vec::new();
     for row in rows.iter().filter(|row| row.figures().is_none()) {
         if listed.contains(&(row.path, &row.outcome)) {
             continue;
@@ -228,7 +229,7 @@ const fn advice(skip: Skip) -> Option<&'static str> {
 }
 
 /// Returns a row's name in the chart.
-pub(super) fn name(path: Path, size: usize, depth: usize) -> String {
+pub(super) fn name(path: DataPath, size: usize, depth: usize) -> String {
     format!("{path} {size} ×{depth}")
 }
 
@@ -316,13 +317,13 @@ mod tests {
             mismatches: 0,
             compared: true,
         };
-        let row = |path: &Path| Row {
+        let row = |path: &DataPath| Row {
             path: *path,
             size: 524_288,
             depth: 32,
             outcome: Outcome::Measured(figures.clone().into()),
         };
-        let rows: Vec<Row> = Path::ALL.iter().map(row).collect();
+        let rows: Vec<Row> = DataPath::ALL.iter().map(row).collect();
         let text = measured(&rows).trim_fmt();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         // No line is broken.
@@ -340,7 +341,7 @@ mod tests {
     fn every_row_that_moved_bytes_has_a_bar_and_a_faster_row_a_longer_one() {
         let spread = |median| Spread { median, min: median, max: median };
         let row = |median| Row {
-            path: Path::E4Stock,
+            path: DataPath::E4Stock,
             size: 255,
             depth: 1,
             outcome: Outcome::Measured(Figures { mb_per_s: spread(median), ..Figures::default() }.into()),

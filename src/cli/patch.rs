@@ -173,18 +173,24 @@ fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf]
 
 /// Prints the hunks: place in the file and in code, bytes and instructions, before and after.
 pub fn print_hunks(patches: &[PatchOnImage<'_>]) {
-    for (patch, hunk) in patches.iter().flat_map(|patch| patch.hunks.iter().map(move |hunk| (patch, hunk))) {
-        let HunkOnImage { file_offset, address, expected, new, before, after } = hunk;
-        let address = address.map(|address| format!(", {address}")).unwrap_or_default();
-        outln!("  {}: {:#07x} in the file{address}", patch.id.shown(), file_offset.0);
-        let blocks = [
-            ("expected", byte_lines(expected)),
-            ("new", byte_lines(new)),
-            ("before", instruction_lines(before)),
-            ("after", instruction_lines(after)),
-        ];
-        table::print_labelled(4, blocks.into_iter().flat_map(|(name, lines)| table::under(name, shortened(lines))));
+    for patch in patches {
+        for hunk in &patch.hunks {
+            print_hunk(patch.id, hunk);
+        }
     }
+}
+
+fn print_hunk(patch: &str, hunk: &HunkOnImage<'_>) {
+    let HunkOnImage { file_offset, address, expected, new, before, after } = hunk;
+    let address = address.map(|address| format!(", {address}")).unwrap_or_default();
+    outln!("  {}: {:#07x} in the file{address}", patch.shown(), file_offset.0);
+    let blocks = [
+        ("expected", byte_lines(expected)),
+        ("new", byte_lines(new)),
+        ("before", instruction_lines(before)),
+        ("after", instruction_lines(after)),
+    ];
+    table::print_labelled(4, blocks.into_iter().flat_map(|(name, lines)| table::under(name, shortened(lines))));
 }
 
 /// The most lines of a hunk's bytes or instructions that are shown.
@@ -229,14 +235,17 @@ fn byte_lines(bytes: &[u8]) -> Vec<String> {
 /// Formats instructions as lines. A run of NOPs becomes a line with the number of zero bytes.
 fn instruction_lines(lines: &[Line]) -> Vec<String> {
     let is_nop = |line: &Line| line.bytes.iter().all(|byte| *byte == 0);
-    let runs = lines.chunk_by(|a, b| is_nop(a) && is_nop(b));
-    runs.flat_map(|run| match run {
-        [first, .., _] if run.len() >= FOLDED => {
-            vec![format!("{} {} zero bytes", first.at, run.iter().map(|line| line.bytes.len()).sum::<usize>())]
+    let mut listed = Vec::new();
+    // A run of several lines is one of NOPs.
+    for run in lines.chunk_by(|a, b| is_nop(a) && is_nop(b)) {
+        if run.len() >= FOLDED {
+            let zeros: usize = run.iter().map(|line| line.bytes.len()).sum();
+            listed.push(format!("{} {zeros} zero bytes", run[0].at));
+        } else {
+            listed.extend(run.iter().map(|line| format!("{} {}", line.at, line.text)));
         }
-        _ => run.iter().map(|line| format!("{} {}", line.at, line.text)).collect(),
-    })
-    .collect()
+    }
+    listed
 }
 
 #[cfg(test)]

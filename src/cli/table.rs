@@ -38,10 +38,12 @@ pub fn print<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIte
 /// Prints a table as [`print`] does, but breaks no cell, so that you can copy the commands in it.
 pub fn print_commands<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIterator<Item = R>) {
     let rows: Vec<Row> = rows.into_iter().map(Into::into).collect();
-    let longest = |row: &Row| row.cell_iter().map(|cell| cell.content().chars().count() + 2).collect::<Vec<_>>();
-    let widths = rows.iter().map(longest).fold(header.map(|name| name.len() + 2).to_vec(), |widest, row| {
-        widest.iter().zip(row).map(|(a, b)| *a.max(&b)).collect()
-    });
+    let mut widths = header.map(|name| name.len() + 2);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row.cell_iter()) {
+            *width = (*width).max(cell.content().chars().count() + 2);
+        }
+    }
     if widths.iter().sum::<usize>() <= width() {
         print(header, rows);
     } else {

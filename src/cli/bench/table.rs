@@ -165,12 +165,16 @@ fn swept(rows: &[Row]) -> Table {
     let mut lines: Vec<(DataPath, usize)> = measured().map(|(row, _)| (row.path, row.size)).collect();
     lines.dedup();
     let mut table = table::new();
-    let heads = ["MB/s at depth", "bytes"].map(str::to_owned);
-    table.set_header(heads.into_iter().chain(depths.iter().map(usize::to_string)));
+    let mut header = vec!["MB/s at depth".to_owned(), "bytes".to_owned()];
+    header.extend(depths.iter().map(usize::to_string));
+    table.set_header(header);
     for (path, size) in lines {
-        let at = |depth| measured().find(|(row, _)| (row.path, row.size, row.depth) == (path, size, depth));
-        let cells = depths.iter().map(|depth| at(*depth).map_or_else(String::new, |(_, median)| figure(median)));
-        table.add_row([path.to_string(), size.to_string()].into_iter().chain(cells));
+        let mut cells = vec![path.to_string(), size.to_string()];
+        for &depth in &depths {
+            let found = measured().find(|(row, _)| (row.path, row.size, row.depth) == (path, size, depth));
+            cells.push(found.map_or_else(String::new, |(_, median)| figure(median)));
+        }
+        table.add_row(cells);
     }
     aligned(table)
 }

@@ -105,7 +105,7 @@ pub fn parse(json: &str) -> Result<Vec<ComparedRow>, BaselineError> {
 
 /// The rows that the user asked for. An empty list stands for all.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked<'a> {
+pub struct AskedRows<'a> {
     /// The paths.
     pub paths: &'a [DataPath],
     /// The sizes; if it is empty, the usual ones, or with `sweep` those of a sweep.
@@ -116,7 +116,7 @@ pub struct Asked<'a> {
     pub sweep: bool,
 }
 
-impl Asked<'_> {
+impl AskedRows<'_> {
     fn includes(&self, row: &ComparedRow) -> bool {
         let has_path = self.paths.is_empty() || self.paths.contains(&row.path);
         let has_depth = self.depths.is_empty() || self.depths.contains(&row.depth);
@@ -136,7 +136,7 @@ fn best<'a>(rows: &'a [ComparedRow], like: &ComparedRow) -> Option<&'a ComparedR
 }
 
 /// Compares each row that the earlier run measured. A row may be slower by `max_slower` percent.
-pub fn compare(before: &[ComparedRow], now: &[Row], asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
+pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_slower: f64) -> Vec<Change> {
     let now: Vec<ComparedRow> = now.iter().map(ComparedRow::from).collect();
     let mut changes = Vec::new();
     for row in before {

@@ -12,7 +12,7 @@ use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
-use super::comparison::{Asked, Change, ComparedRow};
+use super::comparison::{AskedRows, Change, ComparedRow};
 use super::*;
 use crate::failure::AnyFailure;
 
@@ -337,7 +337,7 @@ fn ctrl_c_ends_the_bench() {
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
 }
 
-fn changes(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
+fn changes(before: &BenchReport, now: &BenchReport, asked: AskedRows<'_>, max_slower: f64) -> Vec<Change> {
     let before: Vec<ComparedRow> = before.rows.iter().map(ComparedRow::from).collect();
     comparison::compare(&before, &now.rows, asked, max_slower)
 }
@@ -357,7 +357,7 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
             Some(figures) => set(&mut now.rows[0], figures),
             None => now.rows[0].outcome = Outcome::NoAnswer { timeout_s: 2.0 },
         }
-        let change = changes(&before, &now, Asked::default(), max_slower).remove(0);
+        let change = changes(&before, &now, AskedRows::default(), max_slower).remove(0);
         (change.to_string(), change.is_worse)
     };
     assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
@@ -366,7 +366,7 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
     assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
     before.rows.retain(|row| row.path == DataPath::Write16);
-    let paths = changes(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
+    let paths = changes(&before, &now, AskedRows::default(), 10.0).into_iter().map(|change| change.path);
     assert_eq!(paths.collect::<Vec<_>>(), [DataPath::Write16]);
     assert!(matches!(comparison::parse("{}"), Err(comparison::BaselineError::Json(_))));
     let newer = comparison::parse(r#"{ "schema": 99, "rows": [] }"#);
@@ -388,22 +388,22 @@ fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_fo
     };
     let rows = before.rows.len();
     let lost: Vec<_> =
-        compared(&before, Asked::default()).into_iter().filter(|(path, ..)| *path == DataPath::Write16).collect();
+        compared(&before, AskedRows::default()).into_iter().filter(|(path, ..)| *path == DataPath::Write16).collect();
     assert!(!lost.is_empty() && lost.iter().all(|(_, _, left_out, worse)| !left_out && *worse), "{lost:?}");
     let e4 = [DataPath::E4Stock];
-    let left = compared(&before, Asked { paths: &e4, ..Asked::default() });
+    let left = compared(&before, AskedRows { paths: &e4, ..AskedRows::default() });
     assert!(
         left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == DataPath::Write16) && !worse),
         "{left:?}"
     );
-    let left = compared(&before, Asked { sizes: &[7], ..Asked::default() });
+    let left = compared(&before, AskedRows { sizes: &[7], ..AskedRows::default() });
     assert!(
         left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == DataPath::Write16) && !worse),
         "{left:?}"
     );
     // At other depths the best rows are compared, and the others have no counterpart.
     before.rows.iter_mut().for_each(|row| row.depth += 100);
-    let moved = compared(&before, Asked::default());
+    let moved = compared(&before, AskedRows::default());
     assert_eq!(moved.len(), rows);
     let of_e4 = || moved.iter().filter(|(path, ..)| *path == DataPath::E4Stock);
     assert_eq!(of_e4().filter(|(_, depth, ..)| depth.is_some()).count(), 1, "{moved:?}");

@@ -8,7 +8,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::bench::comparison::{self, Asked, Change, ComparedRow};
+use crate::bench::comparison::{self, AskedRows, Change, ComparedRow};
 use crate::bench::{
     self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point, Row,
 };
@@ -282,7 +282,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let report = report?;
 
     let depths = args.depths();
-    let asked = Asked { paths: &args.paths, sizes: &args.sizes, depths: &depths, sweep: args.sweep };
+    let asked = AskedRows { paths: &args.paths, sizes: &args.sizes, depths: &depths, sweep: args.sweep };
     let changes = before.map(|before| comparison::compare(&before, &report.rows, asked, args.max_slower));
     if args.json {
         let json = BenchJson { report: &report, changes: changes.as_deref() };

@@ -19,7 +19,7 @@ use crate::unit::Live;
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
 pub trait BenchedUnit {
     /// What is the same on every unit that runs this firmware.
-    fn firmware(&self) -> Firmware;
+    fn firmware(&self) -> BenchedFirmware;
 
     /// The names of the state and of the wire protocol in JSON.
     fn names(&mut self) -> [&'static str; 2];
@@ -68,7 +68,7 @@ pub trait BenchedUnit {
         timeout: Duration,
     ) -> Option<(DataPath, Result<usize, Halt>)>;
 
-    /// Writes a GPU's memory, at most [`Firmware::memory_len`] bytes.
+    /// Writes a GPU's memory, at most [`BenchedFirmware::memory_len`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
 
     /// Reads a GPU's memory.
@@ -94,7 +94,7 @@ pub trait BenchedUnit {
 
 /// What a bench and a soak know of a firmware.
 #[derive(Debug, Clone, Copy)]
-pub struct Firmware {
+pub struct BenchedFirmware {
     /// Its name for the verdict and for the paths that it has.
     pub(super) state: BridgeState,
     /// The path that fills the SRAM.

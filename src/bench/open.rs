@@ -9,7 +9,7 @@ use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, Known, Task};
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::Memory;
 use super::plan::{BenchPlan, Point};
@@ -22,8 +22,8 @@ use crate::unit::ask;
 const SLOT: u8 = 0;
 
 impl BenchedUnit for OpenBridge {
-    fn firmware(&self) -> Firmware {
-        Firmware {
+    fn firmware(&self) -> BenchedFirmware {
+        BenchedFirmware {
             state: BridgeState::OpenFirmware,
             fills_sram: DataPath::F2Out,
             memory_len: PATTERN_LEN,

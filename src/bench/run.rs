@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::EngineError;
 
-use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, Known, Task};
 use super::comparison::judge;
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
@@ -144,7 +144,7 @@ pub(super) fn check_again(
 ) -> Result<(), AnyFailure> {
     subject.revive(known)?;
     let failed = |checked: &Integrity, path| checked.of(path).is_some_and(Outcome::is_failure);
-    let Firmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
+    let BenchedFirmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
     if let Some(memory) = known.memory()
         && failed(checked, writes_memory)
     {

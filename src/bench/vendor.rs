@@ -16,7 +16,7 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
-use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, Known, Task};
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
@@ -31,8 +31,8 @@ const READ16_SRAM_MAX: usize = 0x8000;
 const E4_STEP: usize = 255;
 
 impl<T: Transport> BenchedUnit for Bridge<T> {
-    fn firmware(&self) -> Firmware {
-        Firmware {
+    fn firmware(&self) -> BenchedFirmware {
+        BenchedFirmware {
             state: BridgeState::Vendor,
             fills_sram: DataPath::Write16,
             memory_len: pcie::TLP_REACH,

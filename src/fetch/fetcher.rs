@@ -21,7 +21,7 @@ use etcetera::BaseStrategy;
 
 use super::http::{FetchError, FetchEvent, FetchProgress, Limits, Transfer, is_address, shown_address};
 use super::manifest::{Manifest, Manifests, Mirror};
-use super::unpack::{self, Verified, Wanted};
+use super::unpack::{self, Verified, WantedImage};
 use crate::failure::{AnyFailure, Failure};
 
 /// Where an image comes from: a zip, a bare image, or an updater.
@@ -77,7 +77,7 @@ impl Fetcher<'_> {
     /// # Errors
     /// [`FetchError`]; the cache then holds nothing new.
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
-        let wanted = Wanted { manifest, member: None, known: self.known };
+        let wanted = WantedImage { manifest, member: None, known: self.known };
         match source {
             Some(Source::File(path)) => {
                 let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
@@ -120,7 +120,7 @@ impl Fetcher<'_> {
         let deadline = Instant::now() + self.limits.deadline;
         let mut attempts = Vec::new();
         for Mirror { url, member } in &manifest.mirrors {
-            let wanted = Wanted { manifest, member: member.as_deref(), known: self.known };
+            let wanted = WantedImage { manifest, member: member.as_deref(), known: self.known };
             match self.fetch_url(wanted, url, deadline) {
                 Err(FetchError::Unreachable(failure) | FetchError::NotTheImage(failure)) => {
                     self.progress.event(FetchEvent::Retry(&failure.to_string()));
@@ -158,7 +158,7 @@ impl Fetcher<'_> {
         self.cache.lock(manifest, waits, self.interrupt).map_err(FetchError::Local)
     }
 
-    fn fetch_url(&mut self, wanted: Wanted<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {
+    fn fetch_url(&mut self, wanted: WantedImage<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {
         let (limits, interrupt) = (self.limits, self.interrupt);
         let transfer = Transfer { url, limits, deadline, progress: self.progress, interrupt };
         let bytes = transfer.download()?;
@@ -166,7 +166,7 @@ impl Fetcher<'_> {
     }
 
     /// Takes the image out of a fetched file and stores it.
-    fn keep(&self, wanted: Wanted<'_>, bytes: Vec<u8>, source: Source) -> Result<Acquired, FetchError> {
+    fn keep(&self, wanted: WantedImage<'_>, bytes: Vec<u8>, source: Source) -> Result<Acquired, FetchError> {
         let image = unpack::unpack(&source.to_string(), bytes, wanted, self.interrupt)?;
         let path = self.cache.store(wanted.manifest, &image).map_err(FetchError::Local)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })

@@ -61,7 +61,7 @@ impl From<Interrupted> for Miss {
 
 /// The image to look for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedImage<'a> {
     /// The image.
     pub manifest: &'a Manifest,
     /// Its name in the outermost archive, if known.
@@ -77,7 +77,7 @@ pub(super) struct Wanted<'a> {
 pub(super) fn unpack(
     origin: &str,
     bytes: Vec<u8>,
-    wanted: Wanted<'_>,
+    wanted: WantedImage<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Verified, FetchError> {
     let found = Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, 0);
@@ -88,7 +88,7 @@ pub(super) fn unpack(
 
 /// A search in a file and in everything nested in it.
 struct Search<'a> {
-    wanted: Wanted<'a>,
+    wanted: WantedImage<'a>,
     budget: Budget<'a>,
 }
 
@@ -215,7 +215,7 @@ fn unusable(origin: &str, failure: impl Into<AnyFailure>) -> AnyFailure {
 }
 
 /// Checks size and digests. Another known image, and bytes of which only the MD5 is right, have their own failures.
-fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Miss> {
+fn verify(origin: &str, bytes: &[u8], wanted: WantedImage<'_>) -> Result<(), Miss> {
     let Manifest { id, version, size, md5, sha256, .. } = wanted.manifest;
     let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);
     if found == *sha256 && len == *size {
@@ -278,7 +278,7 @@ mod tests {
     fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, AnyFailure> {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
-        let wanted = Wanted { manifest: known.by_id("known").unwrap(), member, known: &known };
+        let wanted = WantedImage { manifest: known.by_id("known").unwrap(), member, known: &known };
         Ok(unpack("file", file, wanted, Interrupt::never())?)
     }
 
@@ -311,7 +311,7 @@ mod tests {
     fn a_right_md5_with_a_wrong_sha256_is_its_own_error() {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest([7; 32]));
-        let wanted = Wanted { manifest: known.by_id("known").unwrap(), member: None, known: &known };
+        let wanted = WantedImage { manifest: known.by_id("known").unwrap(), member: None, known: &known };
         let error = AnyFailure::from(unpack("file", bytes, wanted, Interrupt::never()).unwrap_err());
         assert_eq!(error.code(), "asmpatch::fetch::md5_only");
     }

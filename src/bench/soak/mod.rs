@@ -15,7 +15,7 @@ pub use report::{
 };
 
 use self::report::SoakTally;
-use super::benched_unit::{BenchedUnit, Firmware, Known};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, Known};
 use super::path::{DataPath, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
@@ -96,7 +96,7 @@ struct Soak<'a> {
     progress: &'a mut dyn Progress<BenchEvent>,
     tally: SoakTally,
     saved: Saved,
-    firmware: Firmware,
+    firmware: BenchedFirmware,
 }
 
 impl Soak<'_> {
@@ -226,8 +226,8 @@ fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: DataPath, tally: &
 }
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
-fn left_out(firmware: Firmware, prepared: &Prepared) -> Vec<LeftOut> {
-    let Firmware { fills_sram, memory_paths: [write, _], .. } = firmware;
+fn left_out(firmware: BenchedFirmware, prepared: &Prepared) -> Vec<LeftOut> {
+    let BenchedFirmware { fills_sram, memory_paths: [write, _], .. } = firmware;
     let failed = |path| prepared.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
     let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
     [fills_sram, DataPath::E4Stock, write].into_iter().filter_map(left_out).collect()
@@ -242,7 +242,7 @@ fn round(
     tally: &mut SoakTally,
 ) -> Result<(), (DataPath, Halt)> {
     let Prepared { known, checked, .. } = prepared;
-    let Firmware { fills_sram, memory_paths: [write, read], memory_round, .. } = subject.firmware();
+    let BenchedFirmware { fills_sram, memory_paths: [write, read], memory_round, .. } = subject.firmware();
     let at = |path| move |halt: Halt| (path, halt);
     let sent = pattern.bytes();
     let mut found = vec![0; PATTERN_LEN];

@@ -25,5 +25,6 @@ pub mod plan;
 pub mod progress;
 pub mod recovery;
 pub mod run;
+pub mod serials;
 pub mod session;
 pub mod whole_flash;

@@ -19,8 +19,8 @@ from jsonschema import Draft202012Validator
 BINARY = os.environ["ASMPATCH_BIN"]
 # A unit of one of the 22 hosts loses its power half-way. Another host sets its units' serial numbers.
 HOSTS = [f"host{number:02}" for number in range(1, 23)]
-BROKEN, NUMBERED = "host07", "host03"
-SOME = {"host01", NUMBERED, BROKEN}
+BROKEN, NUMBERED, COUNTED = "host07", "host03", "host05"
+SOME = {"host01", NUMBERED, COUNTED, BROKEN}
 PLAY = [{"hosts": "all", "gather_facts": False, "roles": ["asmpatch.fleet.flash"]}]
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 
@@ -102,6 +102,7 @@ class WholeFleet(unittest.TestCase):
         }
         for number, unit in enumerate(hosts[NUMBERED]["asmpatch_units"]):
             unit["serial"] = f"RACK1-{number:04}"
+        hosts[COUNTED]["asmpatch_serials"] = "RACK5-0009"
         # The power fails after the first part of the firmware. By then the unit has its requested serial number.
         fleet.unit(BROKEN, "b", "power-loss-after = 70000\n")
         hosts[BROKEN]["asmpatch_units"][1]["serial"] = "RACK2-0001"
@@ -135,7 +136,7 @@ class WholeFleet(unittest.TestCase):
         self.assertEqual(self.check.status, 0, self.check.out)
         self.assertEqual(self.check.changed, SOME)
         self.assertEqual(self.after_check, self.before)
-        self.assertIn("6 to be written", self.check.report)
+        self.assertIn("8 to be written", self.check.report)
 
     def test_the_diff_shows_what_a_unit_is_and_becomes(self) -> None:
         for line in ["-usb-id: 174C:2464", "+usb-id: ADD1:0001", '+serial: "RACK1-0001"']:
@@ -158,12 +159,12 @@ class WholeFleet(unittest.TestCase):
 
     def test_a_run_with_nothing_to_do_changes_nothing(self) -> None:
         self.assertEqual((self.third.status, self.third.changed), (0, set()), self.third.out)
-        self.assertIn("6 already up to date", self.third.report)
+        self.assertIn("8 already up to date", self.third.report)
 
     def test_every_unit_has_its_own_serial_number_and_a_backup(self) -> None:
         serials = [unit["serial"] for unit in self.units]
         self.assertEqual(len(set(serials)), 44)
-        self.assertLessEqual({"RACK1-0000", "RACK1-0001", "RACK2-0001"}, set(serials))
+        self.assertLessEqual({"RACK1-0000", "RACK1-0001", "RACK2-0001", "RACK5-0009", "RACK5-0010"}, set(serials))
         self.assertEqual({unit["usb_id"] for unit in self.units}, {"ADD1:0001"})
         self.assertEqual(len(self.backups), 44)
         for unit in self.units:

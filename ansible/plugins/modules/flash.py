@@ -43,6 +43,12 @@ options:
       serial:
         description: The serial number that the unit gets, at most 20 printable ASCII characters.
         type: str
+  serials:
+    description:
+      - The serial number with which the units' numbers begin, as in V(RACK1-0001). Each unit gets the next one; a unit that has
+        one of the series keeps it. C(asmpatch flash --help) describes how they count.
+      - Excludes serial numbers in O(units).
+    type: str
   binary:
     description: The program's path, or its name in E(PATH).
     type: str
@@ -92,6 +98,12 @@ EXAMPLES = r"""
         serial: RACK1-0001
       - device: 4-1
         serial: RACK1-0002
+
+- name: Write every unit of the host and number them
+  asmpatch.fleet.flash:
+    image: /var/lib/asmpatch/patched.bin
+    backup_dir: /var/lib/asmpatch/backups
+    serials: RACK1-0001
 """
 
 RETURN = r"""
@@ -167,8 +179,11 @@ class Flasher:
     def write(self, devices: list[str], serial: str | None = None) -> list[dict]:
         """Writes units. Tries those again that give no backup, as recover() describes."""
         named = ["--device=" + device for device in devices]
-        units = self.run(named + (["--serial=" + serial] if serial else ["--all"]))
-        return [self.recover(unit, serial) for unit in units]
+        series = ["--serials=" + self.module.params["serials"]] if self.module.params["serials"] else []
+        units = self.run(named + (["--serial=" + serial] if serial else ["--all"] + series))
+        # A second try is for one unit, so it names the number that the unit got.
+        chosen = [(unit.get("plan") or {}).get("serial") if series else serial for unit in units]
+        return [self.recover(unit, number) for unit, number in zip(units, chosen)]
 
     def recover(self, unit: dict, serial: str | None) -> dict:
         """Writes a unit that was refused because it gives no backup, if it has one or needs none.
@@ -237,6 +252,7 @@ def main() -> None:
             "image": {"type": "path", "required": True},
             "receipt": {"type": "path"},
             "units": {"type": "list", "elements": "dict", "options": unit},
+            "serials": {"type": "str"},
             "binary": {"type": "str", "default": "asmpatch"},
             "backup_dir": {"type": "path", "required": True},
             "recover": {"type": "bool", "default": True},
@@ -254,6 +270,11 @@ def main() -> None:
     if asked == []:
         module.fail_json(
             msg="`units` is empty (`asmpatch_units` in the role): name the units, or leave it out to write every one"
+        )
+    if module.params["serials"] and any(unit["serial"] for unit in asked or []):
+        module.fail_json(
+            msg="`serials` numbers every unit, and a unit in `units` has a `serial` of its own (`asmpatch_serials` and"
+            " `asmpatch_units` in the role): give one of both"
         )
     # The variable would act as --device and leave out other units.
     os.environ.pop("ASMPATCH_DEVICE", None)

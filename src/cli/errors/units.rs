@@ -189,6 +189,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
     "asmpatch::flash::random", "a new board gets random numbers as its identity: run the command again. Nothing was written";
+    "asmpatch::flash::serials_end",
+        "begin with a wider number, as in `asmpatch flash FILE --all --serials RACK-0001`, or with a smaller one. Nothing was written to this unit";
     "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id",

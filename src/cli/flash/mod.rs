@@ -25,6 +25,7 @@ use crate::flash::neutral::NeutralIdentity;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan};
 use crate::flash::recovery::{InvokedCommand, Writes};
+use crate::flash::serials::SerialSeries;
 use crate::flash::session::WritingJob;
 use crate::patch::ConfigEdits;
 use crate::shell;
@@ -42,7 +43,7 @@ use source::ImageToWrite;
 /// slot: if it stops half-way, the unit comes up in its ROM's boot loader, and the printed command brings it back.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch flash ed4e39b\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --bench\n  asmpatch flash patched.bin --all --yes --json"
+    after_help = "Examples:\n  asmpatch flash ed4e39b\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --bench\n  asmpatch flash patched.bin --all --serials RACK-0001\n  asmpatch flash patched.bin --all --yes --json"
 )]
 pub struct Args {
     /// The image: a file, or the ID of a known image, such as ed4e39b, which is downloaded (`asmpatch download --list`).
@@ -76,6 +77,12 @@ pub struct Args {
     /// Give the unit this serial number: at most 20 printable ASCII characters.
     #[arg(long, value_name = "TEXT", conflicts_with = "all")]
     serial: Option<String>,
+
+    /// Give each unit the next serial number, beginning with this one, as in RACK-0001. The number at the end counts up
+    /// and keeps its width: in hexadecimal if the last word is hexadecimal digits with a letter, as in 00F0, else in
+    /// decimal. A number that a backup or a connected unit has is left out. A unit that has one of the series keeps it.
+    #[arg(long, value_name = "START", conflicts_with = "serial")]
+    serials: Option<SerialSeries>,
 
     /// Give the unit the chip maker's IDs and names again (174C:2464), instead of those that the patches name. Only a
     /// backup has a dock maker's own: `asmpatch restore`.
@@ -174,7 +181,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
-    let run = WritingRun::open(&args.writing, choice, context)?;
+    let mut run = WritingRun::open(&args.writing, choice, context)?;
     let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
     let job = WritingJob {
         subject: NewFirmware { from_virtual, ..subject },
@@ -183,30 +190,43 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         source: words,
         invoked: args.writing.invoked(Writes::Image, args.what(), args.config_from.clone()),
     };
-    run.run(&job, |seen| args.plan(seen, blocks_from.as_ref(), &job.subject, &edits))
+    let plan =
+        |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
+    let mut units = run.examine(|seen| plan(seen, None));
+    if let Some(series) = &args.serials {
+        run.number(&mut units, series, |seen, serial| plan(seen, Some(serial)))?;
+    }
+    run.carry_out(units, &job)
 }
 
 impl Args {
-    /// Plans to write the image to a unit. A stock image gets a neutral identity where there are no blocks: a serial
+    /// Whether a serial number is given, for the only unit or for each.
+    const fn gives_serial(&self) -> bool {
+        self.serial.is_some() || self.serials.is_some()
+    }
+
+    /// Plans to write the image to a unit, with the next serial number of the series, if there is one. A stock image gets a neutral identity where there are no blocks: a serial
     /// number that is drawn for it stays the unit's in every command that is printed.
     fn plan(
         &self,
         seen: &Observation,
+        next: Option<&str>,
         blocks_from: Option<&Backup>,
         subject: &NewFirmware,
         edits: &[ConfigEdits],
     ) -> Result<FlashPlan, AnyFailure> {
-        let given = self.serial.as_deref();
+        let given = next.or(self.serial.as_deref());
         // Open firmware shows the chip's serial number.
         let is_block_0s = seen.attached.state != BridgeState::OpenFirmware;
         let shown = if is_block_0s { seen.attached.serial() } else { "" };
         let is_stock = subject.firmware().is_unpatched();
         let neutral = if is_stock { Some(NeutralIdentity::draw(shown, given)?) } else { None };
-        let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, blocks);
+        let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, given, blocks);
         let (attached, proof) = (seen.attached.clone(), &subject.proof);
         let mut plan = FlashPlan::flash_with(attached, seen.blocks, blocks_from, neutral.as_ref(), proof, edit)?;
-        if given.is_none() && plan.blocks[0].source == BlockSource::Neutral {
-            plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, is_drawn: true });
+        let is_drawn = given.is_none() && plan.blocks[0].source == BlockSource::Neutral;
+        if is_drawn || next.is_some() {
+            plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, is_drawn });
         }
         Ok(plan)
     }

@@ -11,6 +11,7 @@ use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
 use crate::flash::recovery::{Act, Look, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
+use crate::flash::serials::SerialSeries;
 use crate::flash::session::{
     Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
 };
@@ -132,6 +133,19 @@ impl<'a> WritingRun<'a> {
         make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
     ) -> Vec<PreparedUnit> {
         self.session.examine(&self.terminal, make)
+    }
+
+    /// Gives each unit that was examined the next serial number of a series: `make` plans again with it.
+    ///
+    /// # Errors
+    /// Fails if the folder of earlier backups can't be read.
+    pub fn number(
+        &self,
+        units: &mut [PreparedUnit],
+        series: &SerialSeries,
+        make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
+    ) -> Result<(), AnyFailure> {
+        self.session.number(units, series, make)
     }
 
     /// Does the rest of [`WritingRun::run`] with units that were examined already, for a job that depends on what they

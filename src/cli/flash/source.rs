@@ -76,7 +76,7 @@ impl ImageToWrite {
         if is_unknown {
             check_kind(&proof, file)?;
         }
-        let subject = NewFirmware { proof, is_unknown, from_virtual: false, serial_given: args.serial.is_some() };
+        let subject = NewFirmware { proof, is_unknown, from_virtual: false, serial_given: args.gives_serial() };
         Ok(Self { subject, images, words, edits })
     }
 }
@@ -134,12 +134,17 @@ impl Args {
     ///
     /// # Errors
     /// Fails if the serial number does not fit.
-    pub(super) fn edit(&self, edits: &[ConfigEdits], blocks: &mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError> {
+    pub(super) fn edit(
+        &self,
+        edits: &[ConfigEdits],
+        serial: Option<&str>,
+        blocks: &mut [ConfigBlock; 2],
+    ) -> Result<(), ConfigBlockError> {
         if self.stock_identity {
             blocks[0].set_stock_identity()?;
         } else {
             edits.iter().try_for_each(|edits| edits.apply(blocks))?;
         }
-        self.serial.as_deref().map_or(Ok(()), |serial| blocks[0].set_text(ConfigField::Serial, serial))
+        serial.map_or(Ok(()), |serial| blocks[0].set_text(ConfigField::Serial, serial))
     }
 }

@@ -71,7 +71,7 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob) {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
     }
     let row = |unit: &PreparedUnit| {
-        let serial = unit.seen.as_ref().map(|(_, plan)| plan.attached.serial().shown().to_string());
+        let serial = serial(unit).map(|serial| serial.shown().to_string());
         [
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
@@ -81,6 +81,16 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob) {
     };
     table::print_commands(["unit", "serial", "result", "next"], units.iter().map(row));
     outln!("{}", count(units.iter().map(UnitResult::of)));
+}
+
+/// The serial number that the run chose for a unit, once the unit has it or would get it; else the one that it showed.
+fn serial(unit: &PreparedUnit) -> Option<&str> {
+    let (_, plan) = unit.seen.as_ref()?;
+    let gets = matches!(UnitResult::of(unit), UnitResult::Written | UnitResult::Planned | UnitResult::Unchanged);
+    match &plan.chosen_serial {
+        Some(chosen) if gets => Some(&chosen.text),
+        _ => Some(plan.attached.serial()),
+    }
 }
 
 const fn otherwise(result: UnitResult) -> &'static str {

@@ -7,13 +7,15 @@ mod at_once;
 mod front_end;
 mod writing;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asm2464::Coded as _;
+use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
+use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::at_once::at_once;
@@ -25,14 +27,15 @@ use super::decide::{
     Allowed, Candidate, Decision, Neighbours, NewFirmware, Permission, Refusal, Terms, decide, permissions_again,
     permissions_back,
 };
-use super::fitting::{FittingBackup, fitting};
-use super::identity::{Cloned, is_blank_board};
+use super::fitting::{FiledBackup, FittingBackup, fitting};
+use super::identity::{Cloned, UnitIdentity, is_blank_board};
 use super::observe::Observation;
 use super::offers::{MOST as MOST_OFFERS, offers};
 use super::plan::FlashPlan;
 use super::progress::{FlashStep, StoppedState};
 use super::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
+use super::serials::SerialSeries;
 use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure, fenced};
@@ -116,6 +119,15 @@ impl PreparedUnit {
             UnitOutcome::Written(report) => Some(&report.location),
             UnitOutcome::Stopped(_, failure) => Some(&failure.unit.location),
             _ => Some(&self.seen.as_ref()?.0.attached.location),
+        }
+    }
+
+    /// The serial number in its block 0, as far as the unit shows it.
+    fn own_serial(&self) -> Option<String> {
+        let (seen, _) = self.seen.as_ref()?;
+        match seen.attached.state {
+            BridgeState::BootLoader => UnitIdentity::shown(seen.attached.serial()).serial,
+            _ => UnitIdentity::of(seen.blocks.each_ref().map(Option::as_ref)).serial,
         }
     }
 
@@ -228,6 +240,39 @@ impl WritingSession {
         });
         front_end.works_on(None);
         units
+    }
+
+    /// Gives each unit that was examined the next serial number of a series, which no backup and no other unit has.
+    /// `make` plans again with it. A unit for which no number is left is refused.
+    ///
+    /// # Errors
+    /// Fails if the folder of earlier backups can't be read.
+    pub fn number(
+        &self,
+        units: &mut [PreparedUnit],
+        series: &SerialSeries,
+        make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
+    ) -> Result<(), AnyFailure> {
+        let mut in_use = BTreeSet::new();
+        if let Some(folder) = &self.earlier_backups {
+            in_use.extend(backup_folder::filed(folder)?.iter().map(FiledBackup::serial));
+        }
+        // If the system can't list them, deciding refuses or asks.
+        if let Neighbours::Listed(connected) = neighbours(units, unit::list(&self.devices)) {
+            in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
+        }
+        let seen: Vec<&mut PreparedUnit> = units.iter_mut().filter(|unit| unit.seen.is_some()).collect();
+        let own: Vec<Option<String>> = seen.iter().map(|unit| unit.own_serial()).collect();
+        for (unit, serial) in seen.into_iter().zip(series.assign(&own, &in_use)) {
+            let Some((seen, _)) = unit.seen.take() else { continue };
+            let plan =
+                serial.ok_or_else(|| no_serial_left(&unit.device, series)).and_then(|serial| make(&seen, &serial));
+            match plan {
+                Ok(plan) => unit.seen = Some((seen, plan)),
+                Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
+            }
+        }
+        Ok(())
     }
 
     /// Decides about the units that were examined.
@@ -380,6 +425,11 @@ impl WritingSession {
             }
         }
     }
+}
+
+fn no_serial_left(device: &str, series: &SerialSeries) -> AnyFailure {
+    let label = Kind::Refused.code("asmpatch::flash::serials_end");
+    Failure::new(label, format!("{device}: no serial number of this width is left from {} on", series.start())).into()
 }
 
 /// The units on this machine's buses (`listed`) that are not among `units`.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use asm2464::flash::DUMP_LEN;
+use asm2464_chip::practice;
 
 use crate::program::process::{good, json, run};
 
@@ -120,6 +121,7 @@ fn copies_of_a_flash_are_shown() {
 #[test]
 fn only_a_whole_copy_of_a_flash_in_its_order_is_restored() {
     let home = home();
+    fs::write(home.path().join("practice.bin"), practice::image().to_file()).unwrap();
     let flash = fs::read(home.path().join("dump.bin")).unwrap();
     fs::write(home.path().join("half.bin"), &flash[..DUMP_LEN / 2]).unwrap();
     fs::write(home.path().join("twice.bin"), flash.repeat(2)).unwrap();
@@ -134,6 +136,9 @@ fn only_a_whole_copy_of_a_flash_in_its_order_is_restored() {
     ] {
         let printed = refused(home.path(), &["restore", name, "--device", "virtual:u", "--yes"], 3);
         assert!(printed.contains(why), "{name}: {printed}");
+        let words = ["flash", "practice.bin", "--config-from", name, "--device", "virtual:u", "--yes"];
+        let printed = refused(home.path(), &words, 3);
+        assert!(printed.contains(why) && printed.contains(&format!("`asmpatch info {name}`")), "{name}: {printed}");
     }
     let printed = refused(home.path(), &["restore", "config-page-256.bin", "--device", "virtual:u", "--yes"], 3);
     assert!(printed.contains("config-page-256.bin"), "{printed}");

@@ -264,7 +264,7 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
         kind => {
             let label = Kind::BadInput.code("asmpatch::backup::no_copy");
             let message = format!("{} is {kind}, expected the folder of a backup or a copy of a flash", path.display());
-            Err(no_backup(Failure::new(label, message)))
+            Err(no_backup(Failure::new(label, message).naming("COPY", path.display().to_string())))
         }
     }
 }

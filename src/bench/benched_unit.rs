@@ -5,7 +5,7 @@ use std::time::Duration;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_host::bridge::BusSpeed;
+use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::path::DataPath;
@@ -120,10 +120,8 @@ impl Live {
 /// What is known of a unit before its rows are measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// What SCSI commands say about what is behind the bridge.
-    pub(super) behind: Option<String>,
-    /// Whether an SSD is there.
-    pub(super) has_ssd: bool,
+    /// What SCSI commands say about what is behind the bridge; `None` if the firmware takes none.
+    pub(super) behind: Option<Behind>,
     /// Whether paths of the plan need PCIe.
     pub(super) looks: bool,
     /// Whether E4 takes more than 255 bytes.
@@ -142,11 +140,24 @@ impl Known {
         self.devices.as_ref()?.memory.ok()
     }
 
+    /// Whether an SSD is behind the bridge.
+    pub(super) const fn has_ssd(&self) -> bool {
+        matches!(self.behind, Some(Behind::Ssd(_)))
+    }
+
     /// What is behind the bridge, in words.
     pub(super) fn words(&self) -> String {
-        match (&self.behind, &self.devices) {
+        let behind = self.behind.as_ref().map(|behind| match behind {
+            Behind::Ssd(what) => what.clone(),
+            Behind::NoMedium => "no SSD".to_owned(),
+            Behind::Initialised(variables) => {
+                format!("can't tell: a GPU runtime has initialised the bridge: {variables}")
+            }
+            Behind::CannotTell(why) => format!("can't tell: {why}"),
+        });
+        match (behind, &self.devices) {
             (Some(behind), Some(devices)) => format!("{behind}; on PCIe {}", devices.words),
-            (Some(behind), None) => behind.clone(),
+            (Some(behind), None) => behind,
             (None, devices) => devices.as_ref().map(|devices| devices.words.clone()).unwrap_or_default(),
         }
     }

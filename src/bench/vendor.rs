@@ -12,7 +12,7 @@ use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
 use asm2464_host::bridge::{
-    Behind, Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Transport, TransportKind, Workload,
+    Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Transport, TransportKind, Workload,
 };
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
@@ -60,13 +60,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
-        let has_ssd = matches!(behind, Behind::Ssd(_));
-        let behind = match behind {
-            Behind::Ssd(what) => what,
-            Behind::NoMedium => "no SSD".to_owned(),
-            Behind::CannotTell(why) => format!("can't tell: {why}"),
-        };
-        let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
+        let mut known = Known { behind: Some(behind), ..Known::default() };
         let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
         known.looks = DataPath::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
         known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
@@ -75,9 +69,9 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 
     fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip> {
         let kind = self.transport_mut().kind();
-        let completes = known.has_ssd || known.read16_sram || plan.reads_without_ssd;
+        let completes = known.has_ssd() || known.read16_sram || plan.reads_without_ssd;
         match path {
-            _ if path.is_tlp() && known.has_ssd => Some(Skip::SsdBehind),
+            _ if path.is_tlp() && known.has_ssd() => Some(Skip::SsdBehind),
             // Executed: refused before the initialisation, and never answered after it.
             DataPath::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
             // Executed: without streams the status comes before WRITE READY, so the data never moves.
@@ -96,7 +90,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     ) -> Result<(), AnyFailure> {
         let initialised = [DataPath::Write16, DataPath::Read16];
         let mut paths = initialised.into_iter().filter(|path| plan.paths.contains(path));
-        if known.has_ssd || paths.all(|path| self.left_out(path, plan, known).is_some()) {
+        if known.has_ssd() || paths.all(|path| self.left_out(path, plan, known).is_some()) {
             return Ok(());
         }
         // Refuse an unknown version before reporting an initialisation that only a restart undoes.

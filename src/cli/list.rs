@@ -232,7 +232,7 @@ fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterat
         RunningFirmware::Vendor(_) | RunningFirmware::Other(_) => false,
     };
     let ssd = (answers_writes && matches!(behind, Behind::Ssd(_))).then(|| format!("the SSD {SSD_LOST}"));
-    let initialised = behind.is_initialised().then(|| {
+    let initialised = matches!(behind, Behind::Initialised(_)).then(|| {
         format!(
             "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
              initialisation; `asmpatch help recovery` says how to keep the driver off"

@@ -346,7 +346,7 @@ fn link(facts: &Facts) -> Option<Finding> {
         Asked::NotAsked => {
             return Some(match facts.storage.as_ref()?.behind() {
                 Behind::Ssd(_) => line(Unknown, "not checked: an SSD uses it"),
-                behind if behind.is_initialised() => advise(
+                Behind::Initialised(_) => advise(
                     Unknown,
                     "not checked: a GPU runtime has initialised the unit, and may be at work",
                     Advice::EndRuntimeAndRestart,

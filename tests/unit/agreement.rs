@@ -596,7 +596,7 @@ fn a_units_initialisation_by_a_runtime_is_told_from_an_ssd_and_nothing_goes_to_p
             for _ in 0..2 {
                 let behind = survey::behind(&mut port.open().unwrap()).unwrap();
                 assert_eq!(
-                    (behind.is_initialised(), matches!(behind, Behind::Ssd(_))),
+                    (matches!(behind, Behind::Initialised(_)), matches!(behind, Behind::Ssd(_))),
                     (!has_ssd, has_ssd),
                     "{behind}"
                 );

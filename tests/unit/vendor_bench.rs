@@ -165,7 +165,7 @@ fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
     let mut bridge = uas(&mut port);
     assert!(bridge.has_no_medium().unwrap());
     bridge.initialise().unwrap();
-    assert!(matches!(survey::behind(&mut bridge).unwrap(), survey::Behind::CannotTell(_)));
+    assert!(matches!(survey::behind(&mut bridge).unwrap(), survey::Behind::Initialised(_)));
     assert!(!bridge.has_no_medium().unwrap());
     assert!(bridge.inquiry().is_ok(), "E6 would have stopped it");
 }

@@ -219,7 +219,7 @@ fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
             format!("{behind}: its data stays, and no disk shows while the unit runs open firmware")
         }
         Behind::Ssd(_) => format!("{behind}: its data stays, and the disk disappears while the unit restarts"),
-        Behind::NoMedium | Behind::CannotTell(_) => behind.to_string(),
+        Behind::NoMedium | Behind::Initialised(_) | Behind::CannotTell(_) => behind.to_string(),
     }
 }
 

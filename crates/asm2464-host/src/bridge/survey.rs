@@ -13,7 +13,6 @@ use super::client::Bridge;
 use super::error::{CommandError, TransportError};
 use super::transport::{DataPhase, Transport};
 
-const BY_A_RUNTIME: &str = "a GPU runtime has initialised the bridge";
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
 
@@ -26,16 +25,12 @@ pub enum Behind {
     /// An SSD: its model and capacity, if it reports them.
     #[display("SSD {_0}")]
     Ssd(String),
+    /// Unknown, because a GPU runtime has initialised the bridge: the variables that show it.
+    #[display("SSD: can't tell (a GPU runtime has initialised the bridge: {_0})")]
+    Initialised(String),
     /// Unknown, with the reason.
     #[display("SSD: can't tell ({_0})")]
     CannotTell(String),
-}
-
-impl Behind {
-    /// Whether the bridge can't tell because a GPU runtime has initialised it.
-    pub fn is_initialised(&self) -> bool {
-        matches!(self, Self::CannotTell(why) if why.starts_with(BY_A_RUNTIME))
-    }
 }
 
 /// What vendor firmware answers about an SSD behind it.
@@ -164,10 +159,10 @@ impl Storage {
         let bytes = initialised.map(|(_, byte)| byte);
         match SetUp::of(bytes, byte(variables.ssd_found()), byte(variables.ssd_started())) {
             SetUp::Nothing | SetUp::ForSsd => None,
-            SetUp::OverSsd => Some(Behind::Ssd(format!("over which {BY_A_RUNTIME}"))),
+            SetUp::OverSsd => Some(Behind::Ssd("over which a GPU runtime has initialised the bridge".to_owned())),
             SetUp::ByRuntime => {
                 let set: Vec<String> = initialised.map(|(at, byte)| format!("{at:#06x} reads {byte:#04x}")).into();
-                Some(Behind::CannotTell(format!("{BY_A_RUNTIME}: {}", set.join(", "))))
+                Some(Behind::Initialised(set.join(", ")))
             }
         }
     }
@@ -361,10 +356,10 @@ mod tests {
         assert_eq!(not_ready.to_string(), "SSD that is not ready");
         let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4), (0x05AC, 1)]);
         let found = behind(&mut bridge).unwrap();
-        assert!(matches!(found, Behind::Ssd(_)) && !found.is_initialised(), "{found:?}");
+        assert!(matches!(found, Behind::Ssd(_)), "{found:?}");
         assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
         let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4)]);
-        assert!(behind(&mut bridge).unwrap().is_initialised());
+        assert!(matches!(behind(&mut bridge).unwrap(), Behind::Initialised(_)));
         assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
     }
 
@@ -374,7 +369,6 @@ mod tests {
             let mut bridge = unit(UNKNOWN, &[(at, 1)]);
             let found = behind(&mut bridge).unwrap();
             assert!(matches!(&found, Behind::CannotTell(why) if why.contains("241129")), "{found:?}");
-            assert!(!found.is_initialised());
             assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4), "{at:#06x}");
         }
     }

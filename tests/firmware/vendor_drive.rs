@@ -65,6 +65,35 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
     }
 }
 
+/// The firmware waits within its interrupt for a completion that doesn't come (c:0x3EA6), and looks only for a reset.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_port_reset_frees_a_unit_that_hangs_after_writes_over_uas_without_their_data() {
+    let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 21));
+    unit.set_budget(1_000_000);
+    unit.set_alternate(1).unwrap();
+    unit.uas(1, &[0x12, 0, 0, 0, 36, 0], &[]).unwrap();
+    unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+    let data = [7; 1024];
+    let mut are_read = Vec::new();
+    for _ in 0..2 {
+        unit.send_command(2, &transfer(0x2A, 2_000, 2)).unwrap();
+        unit.send_command(3, &transfer(0x2A, 3_000, 2)).unwrap();
+        unit.finish_uas(3, &data).unwrap();
+        unit.chip.bus_reset(Speed::Super);
+        unit.enumerate().unwrap();
+        unit.set_alternate(1).unwrap();
+        unit.uas(40, &transfer(0x2A, 50, 2), &data).unwrap();
+        are_read.push(unit.uas(41, &transfer(0x28, 50, 2), &[]).is_ok());
+    }
+    assert_eq!(are_read, [true, false]);
+    unit.descriptor(1, 0, 18).unwrap_err();
+    unit.chip.bus_reset(Speed::Super);
+    unit.enumerate().unwrap();
+    unit.set_alternate(1).unwrap();
+    assert_eq!(unit.uas(40, &[0x12, 0, 0, 0, 36, 0], &[]).unwrap().data.len(), 36);
+}
+
 /// Its Bulk-Only reset sets 0xC42A to 1F, which ends the DMA's transfers.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]

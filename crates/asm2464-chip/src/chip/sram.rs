@@ -361,13 +361,23 @@ impl Dma {
         }
     }
 
-    /// Ends the transfers in progress, without an event for the firmware. Returns `true` if there were any.
+    /// Ends the transfers in progress without an event for the firmware, and drops the events that it has not taken
+    /// (chosen). Returns `true` if there were any of either.
     fn end(&mut self, from_host: bool, to_host: bool) -> bool {
-        let mut was_any = false;
-        for (list, ends) in [(&mut self.from_host, from_host), (&mut self.to_host, to_host)] {
+        let due = self.due.len();
+        self.due.retain(|(_, event)| match event {
+            Notice::In(_) => !to_host,
+            Notice::Out(_) => !from_host,
+            Notice::Drained => true,
+        });
+        let mut was_any = self.due.len() != due;
+        let lists =
+            [(&mut self.from_host, &mut self.done_out, from_host), (&mut self.to_host, &mut self.done_in, to_host)];
+        for (transfers, done, ends) in lists {
             if ends {
-                was_any |= !list.is_empty();
-                list.clear();
+                was_any |= !transfers.is_empty() || !done.is_empty();
+                transfers.clear();
+                done.clear();
             }
         }
         was_any
@@ -503,6 +513,30 @@ mod tests {
         assert_eq!(lens, [Some(1024), Some(512), None]);
         dma.advance(EVENT_DELAY);
         assert_eq!((dma.read(EVENTS, 0, &memory), dma.read(DONE_IN, 0, &memory)), (1, 3));
+    }
+
+    #[test]
+    fn a_reset_of_the_engine_drops_the_events_that_nobody_has_taken() {
+        for is_to_host in [false, true] {
+            for is_due in [false, true] {
+                let (memory, sram, mut dma) = (XdataMemory::new(), Sram::new(), Dma::default());
+                dma.begin(!is_to_host, DmaTransfer::part(3, 1, 4, 512));
+                if is_to_host {
+                    dma.release(1);
+                    dma.take_in(Some(4), 1024, &sram, 0).unwrap();
+                } else {
+                    dma.out_came(Some(4), &[7; 512], &mut Sram::new(), 0);
+                }
+                if !is_due {
+                    dma.advance(EVENT_DELAY);
+                }
+                assert_eq!(dma.has_event(), !is_due);
+                assert!(dma.end(true, true), "it says that something has changed");
+                dma.advance(EVENT_DELAY);
+                assert!(!dma.has_event() && !dma.end(true, true), "{is_to_host} {is_due}");
+                assert_eq!(dma.read(EVENTS, 0, &memory), 0);
+            }
+        }
     }
 
     #[test]

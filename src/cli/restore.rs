@@ -14,7 +14,6 @@ use crate::flash::error::BackupFolderError;
 use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
-use crate::flash::session::WritingJob;
 use crate::shell;
 use asm2464::Kind;
 use asm2464::escape::Escape as _;
@@ -59,24 +58,21 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let proof = images.prove(&images.identify(&image))?;
-    let job = WritingJob {
-        subject: NewFirmware {
-            proof: Arc::clone(&proof),
-            is_unknown: false,
-            from_virtual: unit.is_virtual(),
-            serial_given: false,
-        },
-        images,
-        runtime: crate::embedded::runtime()?,
-        source: format!(
-            "{}: backup of {} ({}), serial {}",
-            args.folder.shown(),
-            unit.usb_id.shown(),
-            unit.state.shown(),
-            unit.serial.shown()
-        ),
-        invoked: args.writing.invoked(Writes::Backup, vec![shell::argument(&args.folder)], None),
+    let subject = NewFirmware {
+        proof: Arc::clone(&proof),
+        is_unknown: false,
+        from_virtual: unit.is_virtual(),
+        serial_given: false,
     };
+    let source = format!(
+        "{}: backup of {} ({}), serial {}",
+        args.folder.shown(),
+        unit.usb_id.shown(),
+        unit.state.shown(),
+        unit.serial.shown()
+    );
+    let invoked = args.writing.invoked(Writes::Backup, vec![shell::argument(&args.folder)], None);
+    let job = run.job(subject, images, source, invoked)?;
     run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)))
 }
 

@@ -7,7 +7,7 @@ use crate::flash::decide::NewFirmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
-use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::flash::session::{FlashUnit, UnitOutcome};
 use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
@@ -76,27 +76,23 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = match run.examine(|seen| plan(seen, &args.edits, &images)).pop() {
-        Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
+        Some(FlashUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
         None => return Err(ConnectError::none().into()),
     };
-    let image = match &unit.seen {
-        Some((_, plan)) => images.identify(&Image::parse(&plan.file)?),
+    let image = match &unit.examined {
+        Some(examined) => images.identify(&Image::parse(&examined.plan.file)?),
         None => return Err(ConnectError::none().into()),
     };
     let what = args.edits.iter().map(|Edit { field, text, .. }| format!("{}={text}", field.name()).into()).collect();
-    let job = WritingJob {
-        subject: NewFirmware {
-            proof: images.prove(&image)?,
-            is_unknown: false,
-            from_virtual: false,
-            serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
-        },
-        images,
-        runtime: crate::embedded::runtime()?,
-        source: format!("the unit's own, SHA-256 {}", context.digest(&image.sha256)),
-        invoked: args.writing.invoked(Writes::Fields, what, None),
+    let subject = NewFirmware {
+        proof: images.prove(&image)?,
+        is_unknown: false,
+        from_virtual: false,
+        serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
     };
+    let source = format!("the unit's own, SHA-256 {}", context.digest(&image.sha256));
+    let job = run.job(subject, images, source, args.writing.invoked(Writes::Fields, what, None))?;
     run.carry_out(vec![unit], &job)
 }
 

@@ -7,7 +7,7 @@ use crate::flash::backup_folder;
 use crate::flash::decide::Permission;
 use crate::flash::fitting::FittingBackup;
 use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes};
-use crate::flash::session::{PreparedUnit, WritingJob};
+use crate::flash::session::{FlashJob, FlashUnit};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
@@ -177,17 +177,17 @@ fn written_file(invoked: &InvokedCommand) -> Option<String> {
 }
 
 /// Returns the steps to take instead of a write of the unit that is refused or asked about.
-pub fn instead(unit: &PreparedUnit, job: &WritingJob) -> Vec<WordedStep> {
+pub fn instead(unit: &FlashUnit, job: &FlashJob) -> Vec<WordedStep> {
     unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &unit.invoked(job), location))
 }
 
 /// Returns the command that brings back what was on the unit before it was written.
-pub fn way_back(unit: &PreparedUnit, job: &WritingJob) -> Option<String> {
+pub fn way_back(unit: &FlashUnit, job: &FlashJob) -> Option<String> {
     command(&unit.way_back()?.act, &job.invoked, unit.location()?)
 }
 
 /// Returns the command to run next for the unit, whatever its outcome.
-pub fn next(unit: &PreparedUnit, job: &WritingJob) -> Option<String> {
+pub fn next(unit: &FlashUnit, job: &FlashJob) -> Option<String> {
     command(&unit.next_step(job)?.act, &unit.invoked(job), unit.location()?)
 }
 

@@ -26,7 +26,6 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan};
 use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
-use crate::flash::session::WritingJob;
 use crate::patch::ConfigEdits;
 use crate::shell;
 use crate::unit::Selector;
@@ -183,18 +182,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let mut run = WritingRun::open(&args.writing, choice, context)?;
     let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
-    let job = WritingJob {
-        subject: NewFirmware { from_virtual, ..subject },
-        images,
-        runtime: crate::embedded::runtime()?,
-        source: words,
-        invoked: args.writing.invoked(Writes::Image, args.what(), args.config_from.clone()),
-    };
+    let invoked = args.writing.invoked(Writes::Image, args.what(), args.config_from.clone());
+    let job = run.job(NewFirmware { from_virtual, ..subject }, images, words, invoked)?;
     let plan =
         |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
     let mut units = run.examine(|seen| plan(seen, None));
     if let Some(series) = &args.serials {
-        run.number(&mut units, series, |seen, serial| plan(seen, Some(serial)))?;
+        job.number(&mut units, series, |seen, serial| plan(seen, Some(serial)))?;
     }
     run.carry_out(units, &job)
 }

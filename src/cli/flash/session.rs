@@ -2,20 +2,20 @@
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure};
+use crate::flash::decide::{Examined, NewFirmware};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{Act, Look, Writes, WrittenUnit};
+use crate::flash::recovery::{Act, InvokedCommand, Look, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
-use crate::flash::serials::SerialSeries;
-use crate::flash::session::{
-    Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
-};
-use crate::image::Firmware;
+use crate::flash::session::{self, FlashJob, FlashUnit, FrontEnd, NamedPort, Question, UnitOutcome};
+use crate::image::{Firmware, Images};
 use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
@@ -53,7 +53,10 @@ pub struct WritingRun<'a> {
     /// The capture, which ends with the run.
     recording: Recording<'a>,
     choice: Choice,
-    session: WritingSession,
+    devices: Arc<Devices>,
+    ports: Vec<NamedPort>,
+    backup_into: Option<PathBuf>,
+    interrupt: Interrupt<'static>,
     terminal: Terminal<'a>,
 }
 
@@ -89,17 +92,38 @@ impl<'a> WritingRun<'a> {
         // A unit that is named twice, by its port and by its serial number, counts once.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
+        let terminal =
+            Terminal { context, interrupt, says_steps: !args.json && !context.is_logged(), screen: Mutex::new(None) };
+        Ok(Self { args, context, recording, choice, devices, ports, backup_into, interrupt, terminal })
+    }
+
+    /// Returns what is written to the units, by the command's options.
+    ///
+    /// # Errors
+    /// If the embedded list of what runtimes open is wrong.
+    pub fn job(
+        &self,
+        subject: NewFirmware,
+        images: Images,
+        source: String,
+        invoked: Arc<InvokedCommand>,
+    ) -> Result<FlashJob, AnyFailure> {
+        let args = self.args;
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !args.yes && std::io::stderr().is_terminal();
-        let session = WritingSession {
-            ports,
-            devices,
+        Ok(FlashJob {
+            subject,
+            images,
+            runtime: crate::embedded::runtime()?,
+            source,
+            invoked,
+            devices: Arc::clone(&self.devices),
             allowed: args.allowed(),
-            all_or_none: choice.all_or_none,
+            all_or_none: self.choice.all_or_none,
             // Without a place for backups there are none.
             earlier_backups: args.backup_place.folder().ok(),
             options: FlashOptions {
-                backup_into,
+                backup_into: self.backup_into.clone(),
                 backup_elsewhere: arguments::backups_elsewhere(),
                 return_deadline: come_back,
                 // A user who sees no messages won't plug in a unit again.
@@ -107,11 +131,8 @@ impl<'a> WritingRun<'a> {
                 rewrite: args.force,
                 budget: BUDGET,
             },
-            interrupt,
-        };
-        let terminal =
-            Terminal { context, interrupt, says_steps: !args.json && !context.is_logged(), screen: Mutex::new(None) };
-        Ok(Self { args, context, recording, choice, session, terminal })
+            interrupt: self.interrupt,
+        })
     }
 
     /// Examines all units, decides, shows, asks, writes the accepted units all at once, and reports each.
@@ -120,7 +141,7 @@ impl<'a> WritingRun<'a> {
     /// Fails if the answer is no. A unit that is refused or stops is reported here and decides the exit status.
     pub fn run(
         mut self,
-        job: &WritingJob,
+        job: &FlashJob,
         make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
     ) -> Result<Exit, AnyFailure> {
         let units = self.examine(make);
@@ -128,24 +149,8 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Examines all units at once and makes their plans.
-    pub fn examine(
-        &mut self,
-        make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
-    ) -> Vec<PreparedUnit> {
-        self.session.examine(&self.terminal, make)
-    }
-
-    /// Gives each unit that was examined the next serial number of a series: `make` plans again with it.
-    ///
-    /// # Errors
-    /// Fails if the folder of earlier backups can't be read.
-    pub fn number(
-        &self,
-        units: &mut [PreparedUnit],
-        series: &SerialSeries,
-        make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
-    ) -> Result<(), AnyFailure> {
-        self.session.number(units, series, make)
+    pub fn examine(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<FlashUnit> {
+        session::examine(std::mem::take(&mut self.ports), self.interrupt, &self.terminal, make)
     }
 
     /// Does the rest of [`WritingRun::run`] with units that were examined already, for a job that depends on what they
@@ -153,13 +158,12 @@ impl<'a> WritingRun<'a> {
     ///
     /// # Errors
     /// As for [`WritingRun::run`].
-    pub fn carry_out(self, units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
-        let mut decided = self.session.decide(units, job)?;
+    pub fn carry_out(self, mut units: Vec<FlashUnit>, job: &FlashJob) -> Result<Exit, AnyFailure> {
+        job.decide(&mut units)?;
         if !self.args.json {
-            self.show(&decided.units, job);
+            self.show(&units, job);
         }
-        let answer = if self.args.dry_run { Ok(()) } else { self.write(&mut decided) };
-        let Decided { mut units, .. } = decided;
+        let answer = if self.args.dry_run { Ok(()) } else { self.write(&mut units, job) };
         if self.args.dry_run && !self.args.json {
             outln!("dry run: nothing was written");
         }
@@ -176,8 +180,7 @@ impl<'a> WritingRun<'a> {
             summary::print(&units, job);
         }
         // Everything is written, so Ctrl-C at the question only means no.
-        let wants_test =
-            || ask::is_yes(self_test_question(job.subject.firmware()), self.session.interrupt).unwrap_or(false);
+        let wants_test = || ask::is_yes(self_test_question(job.subject.firmware()), self.interrupt).unwrap_or(false);
         if self.offers_test(&units, job) && wants_test() {
             self.test(&mut units, job);
         }
@@ -190,21 +193,21 @@ impl<'a> WritingRun<'a> {
         }
     }
 
-    fn write(&self, decided: &mut Decided<'_>) -> Result<(), AnyFailure> {
-        let answer = decided.write(&self.terminal);
+    fn write(&self, units: &mut [FlashUnit], job: &FlashJob) -> Result<(), AnyFailure> {
+        let answer = job.write(units, &self.terminal);
         self.terminal.finish();
         answer
     }
 
     /// Prints what will be written to each unit, and why the others won't be. Units with equal plans share one.
-    fn show(&self, units: &[PreparedUnit], job: &WritingJob) {
+    fn show(&self, units: &[FlashUnit], job: &FlashJob) {
         // With --quiet and --yes nobody reads the plans.
         if !(self.context.is_quiet && self.args.yes && !self.args.dry_run) {
             self.show_plans(units, job);
         }
         for unit in units {
-            match (&unit.outcome, &unit.seen) {
-                (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
+            match (&unit.outcome, &unit.examined) {
+                (UnitOutcome::Nothing, Some(Examined { seen, .. })) => show::nothing(seen, job),
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.context.report(failure.coded());
@@ -215,19 +218,13 @@ impl<'a> WritingRun<'a> {
         }
     }
 
-    fn show_plans(&self, units: &[PreparedUnit], job: &WritingJob) {
+    fn show_plans(&self, units: &[FlashUnit], job: &FlashJob) {
         let mut plans: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for unit in units.iter().filter(|unit| unit.is_to_be_written()) {
-            let Some((seen, plan)) = &unit.seen else { continue };
+            let Some(Examined { seen, plan, .. }) = &unit.examined else { continue };
             let heading = show::heading(seen, plan, job);
-            let mut lines = show::plan(
-                seen,
-                plan,
-                job,
-                &unit.terms,
-                self.session.options.backup_into.as_deref(),
-                self.context.is_verbose(),
-            );
+            let mut lines =
+                show::plan(seen, plan, job, &unit.terms, job.options.backup_into.as_deref(), self.context.is_verbose());
             lines.extend(
                 commands::lines(&commands::instead(unit, job)).iter().map(|line| format!("            {line}")),
             );
@@ -242,15 +239,15 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
-    fn offers_test(&self, units: &[PreparedUnit], job: &WritingJob) -> bool {
+    fn offers_test(&self, units: &[FlashUnit], job: &FlashJob) -> bool {
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
-        let is_untested = |unit: &PreparedUnit| unit.self_test.is_none() && unit.is_measurable(job);
+        let is_untested = |unit: &FlashUnit| unit.self_test.is_none() && unit.is_measurable(job);
         is_asked && job.invoked.writes == Writes::Image && units.iter().any(is_untested)
     }
 
     /// Runs the self-test on each unit that has what was wanted, one after the other.
-    fn test(&self, units: &mut [PreparedUnit], job: &WritingJob) {
-        let (firmware, devices) = (job.subject.firmware(), &self.session.devices);
+    fn test(&self, units: &mut [FlashUnit], job: &FlashJob) {
+        let (firmware, devices) = (job.subject.firmware(), &job.devices);
         for unit in units {
             match &unit.outcome {
                 UnitOutcome::Nothing => {}
@@ -278,7 +275,7 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Prints a unit's self-test, and returns its exit status.
-    fn report_test(&self, unit: &PreparedUnit, several: bool) -> Exit {
+    fn report_test(&self, unit: &FlashUnit, several: bool) -> Exit {
         let shown = match &unit.self_test {
             Some(Ok(report)) if self.args.json => self_test::check(report),
             Some(Ok(report)) => self_test::show(&unit.device, report, several),
@@ -289,7 +286,7 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Reports the outcome of a unit and returns its exit status.
-    fn report(&self, unit: &PreparedUnit, job: &WritingJob, several: bool) -> Exit {
+    fn report(&self, unit: &FlashUnit, job: &FlashJob, several: bool) -> Exit {
         match &unit.outcome {
             UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
             UnitOutcome::Written(report) => {
@@ -309,7 +306,7 @@ impl<'a> WritingRun<'a> {
 }
 
 /// The failure of a self-test that was asked for on a unit that doesn't run what was written.
-fn untested(report: &FlashReport, job: &WritingJob) -> AnyFailure {
+fn untested(report: &FlashReport, job: &FlashJob) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
     let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
     let bench = commands::command(&Act::Look(Look::Bench), &job.invoked, &report.location);

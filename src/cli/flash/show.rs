@@ -14,7 +14,7 @@ use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::{StepReport, StoppedState};
 use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
 use crate::flash::run::FlashReport;
-use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::flash::session::{FlashJob, FlashUnit, UnitOutcome};
 use crate::image::Firmware;
 use crate::runtimes::Drives;
 use crate::shell;
@@ -41,7 +41,7 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
 };
 
 /// Returns the line that names a unit, as it is before the write.
-pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String {
+pub fn heading(seen: &Observation, plan: &FlashPlan, job: &FlashJob) -> String {
     let UnitInfo { location, id, serial, .. } = &plan.attached;
     let serial = serial.as_ref().map(|serial| format!(", serial {}", serial.shown())).unwrap_or_default();
     format!(
@@ -56,7 +56,7 @@ pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String
 pub fn plan(
     seen: &Observation,
     plan: &FlashPlan,
-    job: &WritingJob,
+    job: &FlashJob,
     terms: &Terms,
     backup_into: Option<&Path>,
     is_whole: bool,
@@ -129,7 +129,7 @@ pub fn plan(
 }
 
 /// Says whether a GPU runtime will drive the unit, as `doctor` does afterwards.
-fn runtime_words(job: &WritingJob, plan: &FlashPlan) -> String {
+fn runtime_words(job: &FlashJob, plan: &FlashPlan) -> String {
     let drives = job.runtime.drives(job.subject.firmware(), plan.usb_id);
     let words = job.runtime.words(drives);
     match drives {
@@ -139,7 +139,7 @@ fn runtime_words(job: &WritingJob, plan: &FlashPlan) -> String {
 }
 
 /// Hints about what the user may want to do differently.
-fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
+fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.invoked.writes {
         Writes::Fields => ("serial=TEXT", ""),
@@ -253,7 +253,7 @@ fn neutral_words(block: &BlockPlan) -> Vec<String> {
 }
 
 /// Prints that a unit already holds what is wanted.
-pub fn nothing(seen: &Observation, job: &WritingJob) {
+pub fn nothing(seen: &Observation, job: &FlashJob) {
     // A virtual unit restarts with each command.
     let restart =
         if seen.attached.location.is_virtual() { "" } else { " If the unit has not restarted since, unplug it once." };
@@ -266,13 +266,13 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
 }
 
 /// Prints a successful outcome and what comes next.
-pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob) {
+pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob) {
     let firmware = job.subject.firmware();
     match report.after.as_ref().filter(|_| report.runs != Some(Runs::Before)) {
         Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.id),
         None => {
-            let readback = match &unit.seen {
-                Some((_, plan)) if plan.reads_back() => "is written and verified",
+            let readback = match &unit.examined {
+                Some(examined) if examined.plan.reads_back() => "is written and verified",
                 _ => "is written, but not read back yet",
             };
             outln!("{}: done: {firmware} {readback}", report.location.to_string().shown());
@@ -457,20 +457,14 @@ struct UnitErrorJson {
 /// Prints the outcomes of all units as one JSON array.
 ///
 /// `declined` is why the accepted units were not written: the answer to the question.
-pub fn json(
-    units: &[PreparedUnit],
-    job: &WritingJob,
-    dry_run: bool,
-    line: &CommandLine,
-    declined: Option<&AnyFailure>,
-) {
+pub fn json(units: &[FlashUnit], job: &FlashJob, dry_run: bool, line: &CommandLine, declined: Option<&AnyFailure>) {
     let of_unit = |unit| unit_json(unit, job, dry_run, line, declined);
     print::json_each(&units.iter().map(of_unit).collect::<Vec<_>>());
 }
 
 fn unit_json<'a>(
-    unit: &'a PreparedUnit,
-    job: &'a WritingJob,
+    unit: &'a FlashUnit,
+    job: &'a FlashJob,
     dry_run: bool,
     line: &CommandLine,
     declined: Option<&AnyFailure>,
@@ -493,7 +487,7 @@ fn unit_json<'a>(
             (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
         }
     };
-    let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
+    let (seen, plan) = unit.examined.as_ref().map(|examined| (&examined.seen, &examined.plan)).unzip();
     let left = error.as_ref().map(|error| error.left);
     let same = seen.filter(|_| matches!(unit.outcome, UnitOutcome::Nothing)).map(|seen| &seen.attached);
     let self_test = unit.self_test.as_ref().map(Result::as_ref);
@@ -527,7 +521,7 @@ fn unit_json<'a>(
     }
 }
 
-fn plan_json<'a>(plan: &'a FlashPlan, job: &WritingJob, unit: &PreparedUnit) -> PlanJson<'a> {
+fn plan_json<'a>(plan: &'a FlashPlan, job: &FlashJob, unit: &FlashUnit) -> PlanJson<'a> {
     PlanJson {
         write: !matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Refused(_)),
         firmware: job.subject.firmware().to_string(),

@@ -3,7 +3,7 @@
 use std::iter;
 
 use crate::flash::progress::StoppedState;
-use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::flash::session::{FlashJob, FlashUnit, UnitOutcome};
 use asm2464::escape::Escape as _;
 use derive_more::Display;
 use serde::Serialize;
@@ -42,7 +42,7 @@ impl UnitResult {
         [Self::Written, Self::Planned, Self::Unchanged, Self::NotWritten, Self::Refused, Self::Failed];
 
     /// Returns a unit's result.
-    pub fn of(unit: &PreparedUnit) -> Self {
+    pub fn of(unit: &FlashUnit) -> Self {
         match &unit.outcome {
             UnitOutcome::Write => Self::Planned,
             UnitOutcome::Nothing => Self::Unchanged,
@@ -58,19 +58,19 @@ impl UnitResult {
 }
 
 /// Prints a table of several units, then how many have each result.
-pub fn print(units: &[PreparedUnit], job: &WritingJob) {
+pub fn print(units: &[FlashUnit], job: &FlashJob) {
     let back = units.iter().filter_map(|unit| commands::way_back(unit, job));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
     }
     let need_power =
-        |unit: &&PreparedUnit| unit.written().is_some_and(|report| report.needs_power && !report.location.is_virtual());
+        |unit: &&FlashUnit| unit.written().is_some_and(|report| report.needs_power && !report.location.is_virtual());
     let powerless: Vec<String> = units.iter().filter(need_power).map(|unit| unit.device.shown().to_string()).collect();
     if !powerless.is_empty() {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
     }
-    let row = |unit: &PreparedUnit| {
+    let row = |unit: &FlashUnit| {
         let serial = serial(unit).map(|serial| serial.shown().to_string());
         [
             unit.device.shown().to_string(),
@@ -84,8 +84,8 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob) {
 }
 
 /// The serial number that the run chose for a unit, once the unit has it or would get it; else the one that it showed.
-fn serial(unit: &PreparedUnit) -> Option<&str> {
-    let (_, plan) = unit.seen.as_ref()?;
+fn serial(unit: &FlashUnit) -> Option<&str> {
+    let plan = &unit.examined.as_ref()?.plan;
     let gets = matches!(UnitResult::of(unit), UnitResult::Written | UnitResult::Planned | UnitResult::Unchanged);
     match &plan.chosen_serial {
         Some(chosen) if gets => Some(&chosen.text),

@@ -53,17 +53,17 @@ pub struct Allowed {
     pub unasked: bool,
 }
 
-/// A unit of this run.
-#[derive(Debug, Clone, Copy)]
-pub struct Candidate<'a> {
+/// A unit of this run: what was seen on it, and what would be written.
+#[derive(Debug, Clone)]
+pub struct Examined {
     /// The unit's observed state.
-    pub seen: &'a Observation,
+    pub seen: Observation,
     /// The unit's plan.
-    pub plan: &'a FlashPlan,
-    /// The backups that may be the unit's own.
-    pub backups: &'a [FittingBackup],
+    pub plan: FlashPlan,
+    /// The backups that may be the unit's own; empty if they don't matter for the decision.
+    pub backups: Vec<FittingBackup>,
     /// The proof of the image in the unit's flash; `None` if there is no image, or no backup of it will be made.
-    pub flashed: Option<&'a Proof>,
+    pub flashed: Option<Arc<Proof>>,
 }
 
 /// The units on this machine's buses that are not part of a run.
@@ -238,13 +238,8 @@ pub struct Terms {
 }
 
 /// Decides about every unit of a run. `connected` are the units on this machine's buses that are not part of it.
-pub fn decide(
-    units: &[Candidate<'_>],
-    subject: &NewFirmware,
-    allowed: Allowed,
-    connected: &Neighbours,
-) -> Vec<Decision> {
-    let decide_one = |(at, unit): (usize, &Candidate<'_>)| {
+pub fn decide(units: &[&Examined], subject: &NewFirmware, allowed: Allowed, connected: &Neighbours) -> Vec<Decision> {
+    let decide_one = |(at, unit): (usize, &&Examined)| {
         let others = Others { units, at, connected };
         unit.decide(subject, allowed, &others).unwrap_or_else(Decision::Refused)
     };
@@ -253,7 +248,7 @@ pub fn decide(
 
 /// All units but the one at index `at`.
 struct Others<'a> {
-    units: &'a [Candidate<'a>],
+    units: &'a [&'a Examined],
     at: usize,
     connected: &'a Neighbours,
 }
@@ -291,7 +286,12 @@ impl Others<'_> {
     }
 }
 
-impl Candidate<'_> {
+impl Examined {
+    /// What was seen on a unit, and what would be written, before its backups are known.
+    pub const fn new(seen: Observation, plan: FlashPlan) -> Self {
+        Self { seen, plan, backups: Vec::new(), flashed: None }
+    }
+
     /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
     fn own(&self) -> UnitIdentity {
         match self.seen.attached.state {
@@ -306,7 +306,7 @@ impl Candidate<'_> {
     }
 
     fn decide(&self, subject: &NewFirmware, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
-        let seen = self.seen;
+        let seen = &self.seen;
         let device = || seen.attached.location.to_string();
         if let Rewritable::No(failed) = &subject.proof.rewritable {
             return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
@@ -437,7 +437,7 @@ impl Candidate<'_> {
     /// Returns the change of the version's line, if there is one. The boot loader and open firmware report no version:
     /// then the unit's backups show which lines its board has run.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
-        let ran = self.seen.running.version.map_or_else(|| versions_run(self.backups), |running| vec![running]);
+        let ran = self.seen.running.version.map_or_else(|| versions_run(&self.backups), |running| vec![running]);
         line_change(&ran, self.plan.version?)
     }
 }
@@ -452,12 +452,7 @@ pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(Firm
 }
 
 /// Returns the permissions that the command needs to be run again on unit `at`.
-pub fn permissions_again(
-    units: &[Candidate<'_>],
-    at: usize,
-    allowed: Allowed,
-    connected: &Neighbours,
-) -> Vec<Permission> {
+pub fn permissions_again(units: &[&Examined], at: usize, allowed: Allowed, connected: &Neighbours) -> Vec<Permission> {
     let Some(unit) = units.get(at) else { return Vec::new() };
     let others = Others { units, at, connected };
     let clones = allowed.clone_identity || others.have(&unit.planned(), allowed);
@@ -467,18 +462,18 @@ pub fn permissions_again(
 /// Returns the permissions that writing the backup of unit `at` back needs after its write; `None` if that would be
 /// refused anyway.
 pub fn permissions_back(
-    units: &[Candidate<'_>],
+    units: &[&Examined],
     at: usize,
     allowed: Allowed,
     connected: &Neighbours,
 ) -> Option<Vec<Permission>> {
     let unit = units.get(at)?;
-    let unproven = match unit.flashed.map(|proof| &proof.rewritable) {
+    let unproven = match unit.flashed.as_ref().map(|proof| &proof.rewritable) {
         Some(Rewritable::No(_)) => return None,
         Some(Rewritable::Yes) => false,
         Some(Rewritable::Unknown) | None => true,
     };
-    let practice = unit.flashed.is_some_and(|proof| proof.known.firmware.is_practice())
+    let practice = unit.flashed.as_ref().is_some_and(|proof| proof.known.firmware.is_practice())
         && !unit.seen.attached.location.is_virtual();
     let own = unit.own();
     let clones = unit.planned().taken_by(&own).is_some() || Others { units, at, connected }.have(&own, allowed);

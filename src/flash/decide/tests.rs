@@ -77,8 +77,12 @@ fn subject() -> NewFirmware {
     subject_of(&sample_image(0), Rewritable::Yes)
 }
 
+fn examined(seen: &Observation, plan: &FlashPlan, backups: &[FittingBackup]) -> Examined {
+    Examined { backups: backups.to_vec(), ..Examined::new(seen.clone(), plan.clone()) }
+}
+
 fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &NewFirmware, allowed: Allowed) -> Decision {
-    decide(&[Candidate { seen, plan, backups: &[], flashed: None }], subject, allowed, &ALONE).remove(0)
+    decide(&[&examined(seen, plan, &[])], subject, allowed, &ALONE).remove(0)
 }
 
 fn written(decision: Decision) -> Terms {
@@ -206,7 +210,7 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let connected = Neighbours::Listed(vec![unit("1-2", "A")]);
     let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
-        decide(&[Candidate { seen, plan, backups: &[], flashed: None }], &subject(), allowed, &connected).remove(0)
+        decide(&[&examined(seen, plan, &[])], &subject(), allowed, &connected).remove(0)
     };
     let kept_unit = observed("1-1", blocks("A"), Some(&another()));
     let terms = written(decide(&kept_unit, &kept(&kept_unit, &image)));
@@ -225,7 +229,8 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
         Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
     ));
     // The commands that restore the kept unit would meet its twin.
-    let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image), backups: &[], flashed: None }];
+    let unit = examined(&kept_unit, &kept(&kept_unit, &image), &[]);
+    let candidates = [&unit];
     let allowed = Allowed::default();
     assert_eq!(permissions_again(&candidates, 0, allowed, &connected), [Permission::CloneIdentity]);
     let back = permissions_back(&candidates, 0, allowed, &connected);
@@ -233,8 +238,8 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let proofs = [(Rewritable::Yes, Some(vec![Permission::CloneIdentity])), (Rewritable::No("E1".to_owned()), None)];
     for (rewritable, expected) in proofs {
         let proof = samples::proof(&another(), rewritable);
-        let proved = [Candidate { flashed: Some(&proof), ..candidates[0] }];
-        assert_eq!(permissions_back(&proved, 0, allowed, &connected), expected);
+        let proved = Examined { flashed: Some(proof), ..unit.clone() };
+        assert_eq!(permissions_back(&[&proved], 0, allowed, &connected), expected);
     }
 }
 
@@ -249,10 +254,10 @@ fn a_usb4_identity_that_another_unit_has_is_a_clone_unless_it_is_kept() {
     let [first, empty, third] = &seen;
     let given = planned(empty, [block_zero("B"), block_one(0x10)], BlockSource::Backup, &image);
     let plans = [kept(first, &image), given, kept(third, &image)];
-    let units: Vec<_> =
-        seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[], flashed: None }).collect();
+    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| examined(seen, plan, &[])).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    let [first, empty, third] = decide(&units, &subject(), allowed, &ALONE).try_into().unwrap();
+    let [first, empty, third] =
+        decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE).try_into().unwrap();
     for kept in [first, third] {
         assert_eq!(written(kept).cloned, None);
     }
@@ -268,13 +273,7 @@ fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin
     let unknown = Neighbours::Unknown("no bus".to_owned());
     let decide = |device: &str, allowed: Allowed| {
         let seen = observed(device, blocks("A"), Some(&another()));
-        decide(
-            &[Candidate { seen: &seen, plan: &kept(&seen, &image), backups: &[], flashed: None }],
-            &subject(),
-            allowed,
-            &unknown,
-        )
-        .remove(0)
+        decide(&[&examined(&seen, &kept(&seen, &image), &[])], &subject(), allowed, &unknown).remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let refused = decide("1-1", unasked);
@@ -292,10 +291,9 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let known = known_blocks().map(|block| *block.bytes());
     let seen = ["1-1", "1-2"].map(|device| observed(device, [None, None], None));
     let plans = seen.each_ref().map(|seen| planned(seen, known, BlockSource::Known, &image));
-    let units: Vec<_> =
-        seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[], flashed: None }).collect();
+    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| examined(seen, plan, &[])).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    for decision in decide(&units, &subject(), allowed, &ALONE) {
+    for decision in decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE) {
         assert!(matches!(decision, Decision::Refused(Refusal::Clone { .. })), "{decision:?}");
     }
 }
@@ -345,7 +343,7 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
     };
     let allowed = Allowed { unproven: true, clone_identity: true, ..Allowed::default() };
     let decide = |backups: &[FittingBackup], allowed| {
-        decide(&[Candidate { seen: &seen, plan: &plan, backups, flashed: None }], &subject(), allowed, &ALONE).remove(0)
+        decide(&[&examined(&seen, &plan, backups)], &subject(), allowed, &ALONE).remove(0)
     };
     let other = backup(older, Fit::Certain);
     // This refusal comes before the one for a missing backup, whose help has a command that must not change the line.
@@ -392,7 +390,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let decide = |source, backups: &[FittingBackup], allowed: Allowed| {
         let allowed = Allowed { no_backup: true, ..allowed };
         let plan = planned(&seen, known, source, &image);
-        decide(&[Candidate { seen: &seen, plan: &plan, backups, flashed: None }], &subject(), allowed, &ALONE).remove(0)
+        decide(&[&examined(&seen, &plan, backups)], &subject(), allowed, &ALONE).remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let (own, nobodys) = ([backup(true)], [backup(false)]);
@@ -474,9 +472,9 @@ proptest! {
                 _ => planned(seen, [block_zero(new), block_one(0x10)], BlockSource::Backup, &image),
             })
             .collect();
-        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[], flashed: None }).collect();
+        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| examined(seen, plan, &[])).collect();
         let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
-        let decisions = decide(&candidates, &subject(), allowed, &ALONE);
+        let decisions = decide(&candidates.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE);
         let changed: Vec<_> = candidates
             .iter()
             .zip(&decisions)

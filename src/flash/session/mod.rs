@@ -1,30 +1,26 @@
 //! One run of a command that writes units: examine each, decide, ask, write all at once.
 //!
-//! [`WritingSession::examine`] reads and plans, [`WritingSession::decide`] returns a [`Decided`], and only
-//! [`Decided::write`] writes, after it has asked. The [`FrontEnd`] asks the user, and follows the writes.
+//! [`examine`] reads and plans. A [`FlashJob`] says what is written and how: [`FlashJob::decide`] decides about each
+//! [`FlashUnit`], and only [`FlashJob::write`] writes, after it has asked, what was decided. The [`FrontEnd`] asks the user,
+//! and follows the writes.
 
-mod at_once;
-mod front_end;
 mod writing;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use asm2464::firmware::BridgeState;
+use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
-use self::at_once::at_once;
-pub use self::front_end::{FrontEnd, Question, UnitOutcome};
-use self::writing::{UnitEnd, UnitWork, Writing};
+use self::writing::at_once;
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Candidate, Decision, Neighbours, NewFirmware, Permission, Refusal, Terms, decide, permissions_again,
+    Allowed, Decision, Examined, Neighbours, NewFirmware, Permission, Refusal, Terms, decide, permissions_again,
     permissions_back,
 };
 use super::fitting::{FiledBackup, FittingBackup, fitting};
@@ -32,19 +28,83 @@ use super::identity::{Cloned, UnitIdentity, is_blank_board};
 use super::observe::Observation;
 use super::offers::{MOST as MOST_OFFERS, offers};
 use super::plan::FlashPlan;
-use super::progress::{FlashStep, StoppedState};
-use super::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
+use super::progress::FlashProgress;
+use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
 use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure, fenced};
-use crate::image::{Images, Proof};
+use crate::image::Images;
 use crate::runtimes::Runtime;
 use crate::unit;
 
-/// What a command is going to write.
-pub struct WritingJob {
+/// The outcome for one unit.
+pub enum UnitOutcome {
+    /// It will be written.
+    Write,
+    /// It already holds everything in the plan.
+    Nothing,
+    /// It was not written.
+    Refused(AnyFailure),
+    /// It was prepared, and not written because of another unit.
+    Spared(FlashReport, AnyFailure),
+    /// It was written.
+    Written(FlashReport),
+    /// Writing it stopped.
+    Stopped(FlashReport, Arc<FlashFailure>),
+}
+
+/// A question before a write. An answer other than yes ends the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// Write this many units?
+    Write(usize),
+    /// Give this unit the known or a neutral identity, although this backup may have its own?
+    KnownIdentity {
+        /// The unit's port.
+        device: &'a str,
+        /// The backup.
+        backup: &'a FittingBackup,
+    },
+    /// Go on, although nobody knows whether another unit has the same serial number?
+    UnknownNeighbours {
+        /// The unit's port.
+        device: &'a str,
+        /// Why nobody knows.
+        why: &'a str,
+    },
+    /// Change the line of the version?
+    OtherLine {
+        /// The unit's port.
+        device: &'a str,
+        /// The version before.
+        from: FirmwareVersion,
+        /// The version after.
+        to: FirmwareVersion,
+    },
+}
+
+/// Asks the user for a session, and shows its progress.
+pub trait FrontEnd: Sync {
+    /// Asks the user.
+    ///
+    /// # Errors
+    /// Fails unless the answer is yes.
+    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure>;
+
+    /// Says which of several units this thread works on from now on; `None` if there is only one, or after the work.
+    fn works_on(&self, device: Option<&str>);
+
+    /// Begins to follow the writes of these units. Returns what each of them reports to, in the same order.
+    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>>;
+
+    /// Receives the outcome of a unit's write. `unit` is its index among those given to [`FrontEnd::begin`].
+    fn ended(&self, unit: usize, outcome: &UnitOutcome);
+}
+
+/// What a command writes to its units, and how.
+pub struct FlashJob {
     /// The image, and where it comes from.
     pub subject: NewFirmware,
     /// What is known of images in this run.
@@ -55,16 +115,28 @@ pub struct WritingJob {
     pub source: String,
     /// The command that was run.
     pub invoked: Arc<InvokedCommand>,
+    /// The USB IDs that count as units.
+    pub devices: Arc<Devices>,
+    /// What the user permits.
+    pub allowed: Allowed,
+    /// Whether to write no unit unless all can be written.
+    pub all_or_none: bool,
+    /// Folder of the earlier backups; `None` if there is none.
+    pub earlier_backups: Option<PathBuf>,
+    /// How each unit is written.
+    pub options: FlashOptions,
+    /// Stops the units at their next safe place.
+    pub interrupt: Interrupt<'static>,
 }
 
-/// A unit that was examined, and what to do with it.
-pub struct PreparedUnit {
+/// A unit of a job: what was seen on it, what was decided, and what was done.
+pub struct FlashUnit {
     /// Its port, as `--device` takes it.
     pub device: String,
     /// Its port; `None` if it was not found.
     pub port: Option<Box<dyn Port>>,
-    /// What was found on it, and what would be written; `None` if it could not be examined.
-    pub seen: Option<(Observation, FlashPlan)>,
+    /// What was seen on it, and what would be written; `None` if it could not be examined.
+    pub examined: Option<Examined>,
     /// What the user must know about its write.
     pub terms: Terms,
     /// The outcome so far.
@@ -73,28 +145,22 @@ pub struct PreparedUnit {
     pub again: Vec<Permission>,
     /// The permissions that writing this run's backup back needs; `None` if that would be refused anyway.
     pub back: Option<Vec<Permission>>,
-    /// The earlier backups that may be its own; empty if they don't matter for the decision.
-    backups: Vec<FittingBackup>,
-    /// The proof of the image in its flash, if a backup of it will be made.
-    flashed: Option<Arc<Proof>>,
     /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<Step>,
     /// The self-test after the write; `None` if there was none.
     pub self_test: Option<Result<BenchReport, AnyFailure>>,
 }
 
-impl PreparedUnit {
+impl FlashUnit {
     fn new(device: String) -> Self {
         Self {
             device,
             port: None,
-            seen: None,
+            examined: None,
             terms: Terms::default(),
             outcome: UnitOutcome::Nothing,
             again: Vec::new(),
             back: None,
-            backups: Vec::new(),
-            flashed: None,
             instead: Vec::new(),
             self_test: None,
         }
@@ -118,13 +184,13 @@ impl PreparedUnit {
         match &self.outcome {
             UnitOutcome::Written(report) => Some(&report.location),
             UnitOutcome::Stopped(_, failure) => Some(&failure.unit.location),
-            _ => Some(&self.seen.as_ref()?.0.attached.location),
+            _ => Some(&self.examined.as_ref()?.seen.attached.location),
         }
     }
 
     /// The serial number in its block 0, as far as the unit shows it.
     fn own_serial(&self) -> Option<String> {
-        let (seen, _) = self.seen.as_ref()?;
+        let Examined { seen, .. } = self.examined.as_ref()?;
         match seen.attached.state {
             BridgeState::BootLoader => UnitIdentity::shown(seen.attached.serial()).serial,
             _ => UnitIdentity::of(seen.blocks.each_ref().map(Option::as_ref)).serial,
@@ -133,8 +199,8 @@ impl PreparedUnit {
 
     /// Returns the command that was run, as it is repeated for this unit alone: with the serial number that the run chose
     /// for it.
-    pub fn invoked(&self, job: &WritingJob) -> Arc<InvokedCommand> {
-        let chosen = self.seen.as_ref().and_then(|(_, plan)| plan.chosen_serial.clone());
+    pub fn invoked(&self, job: &FlashJob) -> Arc<InvokedCommand> {
+        let chosen = self.examined.as_ref().and_then(|examined| examined.plan.chosen_serial.clone());
         if chosen.is_none() {
             return Arc::clone(&job.invoked);
         }
@@ -148,10 +214,10 @@ impl PreparedUnit {
     }
 
     /// Returns what to do next with the unit, once it is written, in order.
-    pub fn next(&self, job: &WritingJob) -> Vec<Step> {
+    pub fn next(&self, job: &FlashJob) -> Vec<Step> {
         let Some(report) = self.written() else { return Vec::new() };
         // The unit was not read back, neither before its restart nor after.
-        if report.after.is_none() && self.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
+        if report.after.is_none() && self.examined.as_ref().is_some_and(|examined| !examined.plan.reads_back()) {
             return vec![Step::new(Why::ReadBack, Act::Look(Look::Verify))];
         }
         if job.invoked.writes == Writes::Fields {
@@ -168,17 +234,18 @@ impl PreparedUnit {
     }
 
     /// Whether the unit is back with what was written, and a bench can measure that.
-    pub fn is_measurable(&self, job: &WritingJob) -> bool {
+    pub fn is_measurable(&self, job: &FlashJob) -> bool {
         let firmware = job.subject.firmware();
         // The bench needs writes that are answered without a device behind the bridge, and must never write to an SSD.
-        let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind(), Behind::Ssd(_)));
+        let is_ssd = |unit: &Examined| matches!(unit.seen.running.behind(), Behind::Ssd(_));
+        let ssd = self.examined.as_ref().is_some_and(is_ssd);
         let is_initialised = |version| Variables::of(version).is_some();
         let answers = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
         (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::can_start)
     }
 
     /// Returns the next step that a command takes, whatever the unit's outcome.
-    pub fn next_step(&self, job: &WritingJob) -> Option<Step> {
+    pub fn next_step(&self, job: &FlashJob) -> Option<Step> {
         let steps = match &self.outcome {
             UnitOutcome::Written(_) => return self.next(job).into_iter().next(),
             UnitOutcome::Stopped(_, failure) => &failure.steps,
@@ -193,55 +260,37 @@ impl PreparedUnit {
 /// A unit as the user named it, and its port if it was found.
 pub type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
 
-/// The units of one run, and how they are written.
-pub struct WritingSession {
-    /// The units.
-    pub ports: Vec<NamedPort>,
-    /// The USB IDs that count as units.
-    pub devices: Arc<Devices>,
-    /// What the user permits.
-    pub allowed: Allowed,
-    /// Whether to write no unit unless all can be written.
-    pub all_or_none: bool,
-    /// Folder of the earlier backups; `None` if there is none.
-    pub earlier_backups: Option<PathBuf>,
-    /// How each unit is written.
-    pub options: FlashOptions,
-    /// Stops the units at their next safe place.
-    pub interrupt: Interrupt<'static>,
+/// Examines all units at once and makes their plans.
+pub fn examine(
+    ports: Vec<NamedPort>,
+    interrupt: Interrupt<'static>,
+    front_end: &dyn FrontEnd,
+    make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
+) -> Vec<FlashUnit> {
+    let look_at = |port: &mut dyn Port| {
+        let seen = Observation::of(port, interrupt)?;
+        let plan = make(&seen)?;
+        Ok(Examined::new(seen, plan))
+    };
+    let several = ports.len() > 1;
+    let units = at_once(ports, &|(device, found): NamedPort| {
+        front_end.works_on(several.then_some(device.as_str()));
+        let mut unit = FlashUnit::new(device);
+        let examined = found.and_then(|port| {
+            let port = unit.port.insert(port);
+            fenced(|| look_at(&mut **port))?
+        });
+        match examined {
+            Ok(examined) => unit.examined = Some(examined),
+            Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
+        }
+        unit
+    });
+    front_end.works_on(None);
+    units
 }
 
-impl WritingSession {
-    /// Examines all units at once and makes their plans.
-    pub fn examine(
-        &mut self,
-        front_end: &dyn FrontEnd,
-        make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
-    ) -> Vec<PreparedUnit> {
-        let interrupt = self.interrupt;
-        let look_at = |port: &mut dyn Port| {
-            let seen = Observation::of(port, interrupt)?;
-            let plan = make(&seen)?;
-            Ok((seen, plan))
-        };
-        let several = self.ports.len() > 1;
-        let units = at_once(std::mem::take(&mut self.ports), &|(device, found): NamedPort| {
-            front_end.works_on(several.then_some(device.as_str()));
-            let mut unit = PreparedUnit::new(device);
-            let seen = found.and_then(|port| {
-                let port = unit.port.insert(port);
-                fenced(|| look_at(&mut **port))?
-            });
-            match seen {
-                Ok(seen) => unit.seen = Some(seen),
-                Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
-            }
-            unit
-        });
-        front_end.works_on(None);
-        units
-    }
-
+impl FlashJob {
     /// Gives each unit that was examined the next serial number of a series, which no backup and no other unit has.
     /// `make` plans again with it. A unit for which no number is left is refused.
     ///
@@ -249,7 +298,7 @@ impl WritingSession {
     /// Fails if the folder of earlier backups can't be read.
     pub fn number(
         &self,
-        units: &mut [PreparedUnit],
+        units: &mut [FlashUnit],
         series: &SerialSeries,
         make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
     ) -> Result<(), AnyFailure> {
@@ -261,14 +310,14 @@ impl WritingSession {
         if let Neighbours::Listed(connected) = neighbours(units, unit::list(&self.devices)) {
             in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
         }
-        let seen: Vec<&mut PreparedUnit> = units.iter_mut().filter(|unit| unit.seen.is_some()).collect();
+        let seen: Vec<&mut FlashUnit> = units.iter_mut().filter(|unit| unit.examined.is_some()).collect();
         let own: Vec<Option<String>> = seen.iter().map(|unit| unit.own_serial()).collect();
         for (unit, serial) in seen.into_iter().zip(series.assign(&own, &in_use)) {
-            let Some((seen, _)) = unit.seen.take() else { continue };
+            let Some(Examined { seen, .. }) = unit.examined.take() else { continue };
             let plan =
                 serial.ok_or_else(|| no_serial_left(&unit.device, series)).and_then(|serial| make(&seen, &serial));
             match plan {
-                Ok(plan) => unit.seen = Some((seen, plan)),
+                Ok(plan) => unit.examined = Some(Examined::new(seen, plan)),
                 Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
             }
         }
@@ -279,48 +328,47 @@ impl WritingSession {
     ///
     /// # Errors
     /// Fails if the folder of earlier backups can't be read, and on Ctrl-C. A refusal of one unit goes into its outcome.
-    pub fn decide<'a>(&'a self, mut units: Vec<PreparedUnit>, job: &'a WritingJob) -> Result<Decided<'a>, AnyFailure> {
-        self.find_backups(&mut units, job)?;
-        self.prove(&mut units, job)?;
-        self.decide_each(&mut units, job);
-        Ok(Decided { session: self, job, units })
+    pub fn decide(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
+        self.find_backups(units)?;
+        self.prove(units)?;
+        self.decide_each(units);
+        Ok(())
     }
 
-    /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral blocks.
-    fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
-        let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
+    /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral
+    /// blocks.
+    fn find_backups(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
+        let is_at_stake = |unit: &&mut Examined| {
             self.allowed.no_backup
-                || !is_readable(seen.attached.state)
-                || seen.running.version.is_none()
-                || plan.blocks.iter().any(|block| block.source.stands_in())
+                || !is_readable(unit.seen.attached.state)
+                || unit.seen.running.version.is_none()
+                || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };
-        let at_stake: Vec<&mut PreparedUnit> =
-            units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
+        let at_stake: Vec<&mut Examined> =
+            units.iter_mut().filter_map(|unit| unit.examined.as_mut()).filter(is_at_stake).collect();
         let Some(folder) = self.earlier_backups.as_ref().filter(|_| !at_stake.is_empty()) else { return Ok(()) };
         let filed = backup_folder::filed(folder)?;
-        for unit in at_stake {
-            let Some((seen, plan)) = &unit.seen else { continue };
-            let given = plan.planned_identity().serial.filter(|_| job.subject.serial_given);
-            unit.backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
+        for Examined { seen, plan, backups, .. } in at_stake {
+            let given = plan.planned_identity().serial.filter(|_| self.subject.serial_given);
+            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
         }
         Ok(())
     }
 
     /// Proves what the decisions and the commands that lead back depend on: the firmware that a unit's backup will have,
     /// and that of the earlier backups which will be offered.
-    fn prove(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
-        for unit in units {
-            let Some((seen, _)) = &unit.seen else { continue };
+    fn prove(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
+        for unit in units.iter_mut().filter_map(|unit| unit.examined.as_mut()) {
             if !self.allowed.no_backup
-                && let Some(image) = seen.running.image()
+                && let Some(image) = unit.seen.running.image()
             {
-                unit.flashed = Some(job.images.prove(&job.images.identify(&image))?);
+                unit.flashed = Some(self.images.prove(&self.images.identify(&image))?);
             }
             for found in unit.backups.iter().take(MOST_OFFERS) {
                 // A damaged backup is not offered.
                 let Ok(backup) = backup_folder::load(&found.folder) else { continue };
                 let Ok(image) = backup.firmware() else { continue };
-                job.images.prove(&job.images.identify(&image))?;
+                self.images.prove(&self.images.identify(&image))?;
             }
         }
         Ok(())
@@ -328,34 +376,35 @@ impl WritingSession {
 
     /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
     /// unit would lose its own identity by that command.
-    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Step> {
-        let Some((Observation { attached, .. }, _)) = &unit.seen else { return Vec::new() };
+    fn instead(&self, unit: &FlashUnit, is_at_stake: bool) -> Vec<Step> {
+        let Some(Examined { seen, backups, .. }) = &unit.examined else { return Vec::new() };
+        let attached = &seen.attached;
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
         let mut permissions = unit.again.clone();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
-        let InvokedCommand { writes, config_from, .. } = &*job.invoked;
+        let InvokedCommand { writes, config_from, .. } = &*self.invoked;
         let has_blocks = config_from.is_some() || *writes == Writes::Backup;
         let without_backup =
             Act::Again { permissions: permissions.clone(), blocks_from: None, backup: BackupFirst::No };
         if has_blocks && !is_at_stake {
             return vec![Step::new(Why::WithoutBackup, without_backup)];
         }
-        if *writes == Writes::Image && is_blank_board(attached) && unit.backups.is_empty() {
+        if *writes == Writes::Image && is_blank_board(attached) && backups.is_empty() {
             return vec![Step::new(Why::NewBoard, without_backup)];
         }
-        offers(&unit.backups, *writes, &permissions, &attached.location, &job.images)
+        offers(backups, *writes, &permissions, &attached.location, &self.images)
     }
 
     /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
     /// with this unit's identity.
-    fn instead_of_foreign(&self, unit: &PreparedUnit, job: &WritingJob) -> Vec<Step> {
-        let Some((seen, _)) = &unit.seen else { return Vec::new() };
+    fn instead_of_foreign(&self, unit: &FlashUnit) -> Vec<Step> {
+        let Some(Examined { seen, .. }) = &unit.examined else { return Vec::new() };
         let attached = &seen.attached;
         let mut permissions = unit.again.clone();
         permissions.retain(|permission| *permission != Permission::CloneIdentity);
         let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
         let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default());
-        let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &job.images);
+        let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &self.images);
         // The boot loader keeps no identity, and can't be backed up.
         if !is_readable(attached.state) {
             return steps;
@@ -369,38 +418,30 @@ impl WritingSession {
         steps
     }
 
-    fn decide_each(&self, units: &mut [PreparedUnit], job: &WritingJob) {
+    fn decide_each(&self, units: &mut [FlashUnit]) {
         let connected = neighbours(units, unit::list(&self.devices));
-        let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
-        let candidates: Vec<Candidate<'_>> = seen
-            .map(|(unit, (seen, plan))| Candidate {
-                seen,
-                plan,
-                backups: &unit.backups,
-                flashed: unit.flashed.as_deref(),
-            })
-            .collect();
+        let examined: Vec<&Examined> = units.iter().filter_map(|unit| unit.examined.as_ref()).collect();
         let allowed = self.allowed;
         let permissions = |at| {
-            let back = permissions_back(&candidates, at, allowed, &connected);
-            (permissions_again(&candidates, at, allowed, &connected), back)
+            let back = permissions_back(&examined, at, allowed, &connected);
+            (permissions_again(&examined, at, allowed, &connected), back)
         };
-        let permissions: Vec<_> = (0..candidates.len()).map(permissions).collect();
-        let decisions = decide(&candidates, &job.subject, self.allowed, &connected);
-        let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
-        for ((unit, decision), (again, back)) in seen.zip(decisions).zip(permissions) {
+        let permissions: Vec<_> = (0..examined.len()).map(permissions).collect();
+        let decisions = decide(&examined, &self.subject, allowed, &connected);
+        let examined = units.iter_mut().filter(|unit| unit.examined.is_some());
+        for ((unit, decision), (again, back)) in examined.zip(decisions).zip(permissions) {
             (unit.again, unit.back) = (again, back);
             unit.instead = match &decision {
-                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
-                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
+                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, false),
+                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, true),
                 Decision::Refused(
                     Refusal::OtherBackup { .. }
                     | Refusal::Clone { what: Cloned::OtherSerial { .. } | Cloned::OtherUsb4, .. },
-                ) => self.instead_of_foreign(unit, job),
-                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, job, true),
+                ) => self.instead_of_foreign(unit),
+                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, true),
                 _ => Vec::new(),
             };
-            let usb_id = unit.seen.as_ref().and_then(|(_, plan)| plan.usb_id);
+            let usb_id = unit.examined.as_ref().and_then(|examined| examined.plan.usb_id);
             let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
             unit.outcome = match (decision, unlisted) {
                 (Decision::Write(_), Some(id)) => {
@@ -425,52 +466,28 @@ impl WritingSession {
             }
         }
     }
-}
 
-fn no_serial_left(device: &str, series: &SerialSeries) -> AnyFailure {
-    let label = Kind::Refused.code("asmpatch::flash::serials_end");
-    Failure::new(label, format!("{device}: no serial number of this width is left from {} on", series.start())).into()
-}
-
-/// The units on this machine's buses (`listed`) that are not among `units`.
-fn neighbours<E: ToString>(units: &[PreparedUnit], listed: Result<Vec<UnitInfo>, E>) -> Neighbours {
-    let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
-    match listed {
-        Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
-        Err(error) => Neighbours::Unknown(error.to_string()),
-    }
-}
-
-/// The units of a session, with a decision about each.
-pub struct Decided<'a> {
-    session: &'a WritingSession,
-    job: &'a WritingJob,
-    /// The units.
-    pub units: Vec<PreparedUnit>,
-}
-
-impl Decided<'_> {
     /// Asks, then writes the accepted units, all at once. If [nobody can be asked](Allowed::unasked), units that need a
     /// question of their own are refused by now.
     ///
     /// # Errors
     /// Fails if an answer is not yes; then nothing was written. If the write of one unit stops, that is its outcome.
-    pub fn write(&mut self, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
-        if !self.units.iter().any(PreparedUnit::is_to_be_written) {
+    pub fn write(&self, units: &mut [FlashUnit], front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
+        if !units.iter().any(FlashUnit::is_to_be_written) {
             return Ok(());
         }
-        if !self.session.allowed.unasked {
-            self.ask(front_end)?;
+        if !self.allowed.unasked {
+            self.ask(units, front_end)?;
         }
-        self.write_all(front_end);
+        self.write_all(units, front_end);
         Ok(())
     }
 
-    fn ask(&self, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
-        let allowed = self.session.allowed;
-        let units: Vec<&PreparedUnit> = self.units.iter().filter(|unit| unit.is_to_be_written()).collect();
+    fn ask(&self, units: &[FlashUnit], front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
+        let allowed = self.allowed;
+        let units: Vec<&FlashUnit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
         front_end.confirm(Question::Write(units.len()))?;
-        for PreparedUnit { device, terms, .. } in units {
+        for FlashUnit { device, terms, .. } in units {
             if let Some(backup) = terms.own_backups.first() {
                 front_end.confirm(Question::KnownIdentity { device, backup })?;
             }
@@ -483,42 +500,19 @@ impl Decided<'_> {
         }
         Ok(())
     }
+}
 
-    fn write_all(&mut self, front_end: &dyn FrontEnd) {
-        let Self { session, job, units } = self;
-        let options = &session.options;
-        let mut works = Vec::new();
-        for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
-            let invoked = unit.invoked(job);
-            let PreparedUnit { port, seen, outcome, again, back, backups, .. } = unit;
-            let (Some((seen, plan)), Some(port)) = (seen.as_ref(), port.as_deref_mut()) else { continue };
-            let location = &seen.attached.location;
-            let unit = WrittenUnit {
-                location: location.clone(),
-                during: FlashStep::Open,
-                left: StoppedState::Untouched,
-                backup: None,
-                invoked,
-                again: again.clone(),
-                back: back.clone(),
-                offers: offers(backups, job.invoked.writes, again, location, &job.images),
-            };
-            // Nobody can plug in a virtual unit again.
-            let replug_deadline = if location.is_virtual() { Duration::ZERO } else { options.replug_deadline };
-            let options = FlashOptions { replug_deadline, ..options.clone() };
-            works.push((UnitWork { port, plan, options }, UnitEnd { number: works.len(), unit, outcome }));
-        }
-        let followed = works.iter().map(|(_, end)| end.unit.clone()).collect();
-        let progress = front_end.begin(followed);
-        let (interrupt, elsewhere) = (session.interrupt, &options.backup_elsewhere[..]);
-        let writing = Writing { interrupt, names_units: works.len() > 1, elsewhere, front_end };
-        let units = works.into_iter().zip(progress).collect();
-        if session.all_or_none {
-            writing.all_or_none(units);
-        } else {
-            writing.each(units);
-        }
-        front_end.works_on(None);
+fn no_serial_left(device: &str, series: &SerialSeries) -> AnyFailure {
+    let label = Kind::Refused.code("asmpatch::flash::serials_end");
+    Failure::new(label, format!("{device}: no serial number of this width is left from {} on", series.start())).into()
+}
+
+/// The units on this machine's buses (`listed`) that are not among `units`.
+fn neighbours<E: ToString>(units: &[FlashUnit], listed: Result<Vec<UnitInfo>, E>) -> Neighbours {
+    let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
+    match listed {
+        Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
+        Err(error) => Neighbours::Unknown(error.to_string()),
     }
 }
 

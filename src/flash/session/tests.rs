@@ -1,6 +1,7 @@
 //! Tests of the order of a session's steps.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
 use asm2464::flash::{BUDGET, SLOT_LEN};
@@ -15,7 +16,7 @@ use super::super::behaviour::Runs;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
 use super::super::fitting::Fit;
-use super::super::progress::FlashProgress;
+use super::super::progress::{FlashProgress, FlashStep, StoppedState};
 use super::super::recovery::FlashFailure;
 use super::*;
 use crate::advice::Hands;
@@ -54,9 +55,9 @@ impl FrontEnd for Answers {
     fn ended(&self, _: usize, _: &UnitOutcome) {}
 }
 
-fn job(writes: Writes, names_blocks: bool) -> WritingJob {
+fn job(writes: Writes, names_blocks: bool) -> FlashJob {
     let proof = samples::proof(&practice::image(), Rewritable::Yes);
-    WritingJob {
+    FlashJob {
         subject: NewFirmware { proof, is_unknown: false, from_virtual: false, serial_given: false },
         images: crate::embedded::patches().unwrap().into(),
         runtime: crate::embedded::runtime().unwrap(),
@@ -69,14 +70,8 @@ fn job(writes: Writes, names_blocks: bool) -> WritingJob {
             backup: Vec::new(),
             suffix: String::new(),
         }),
-    }
-}
-
-fn session(ports: Vec<NamedPort>, allowed: Allowed) -> WritingSession {
-    WritingSession {
-        ports,
         devices: Arc::new(Devices::shipped().unwrap()),
-        allowed,
+        allowed: Allowed::default(),
         all_or_none: false,
         earlier_backups: None,
         options: FlashOptions {
@@ -90,6 +85,16 @@ fn session(ports: Vec<NamedPort>, allowed: Allowed) -> WritingSession {
         },
         interrupt: Interrupt::never(),
     }
+}
+
+fn allowing(allowed: Allowed) -> FlashJob {
+    FlashJob { allowed, ..job(Writes::Image, false) }
+}
+
+/// Examines the unit at a port.
+fn examined_at(port: VirtualPort, answers: &Answers) -> Vec<FlashUnit> {
+    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(port)));
+    examine(vec![port], Interrupt::never(), answers, plan)
 }
 
 fn unit_in_its_boot_loader() -> VirtualPort {
@@ -107,10 +112,9 @@ fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
 }
 
 /// A unit in its boot loader that was examined.
-fn examined() -> PreparedUnit {
-    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(unit_in_its_boot_loader())));
+fn examined() -> FlashUnit {
     let answers = Answers { yes: 0, asked: Mutex::default() };
-    session(vec![port], Allowed::default()).examine(&answers, plan).remove(0)
+    examined_at(unit_in_its_boot_loader(), &answers).remove(0)
 }
 
 fn cells(unit: &SharedUnit) -> Vec<u8> {
@@ -122,22 +126,20 @@ fn nothing_is_written_before_every_question_has_its_yes() {
     let home = tempfile::tempdir().unwrap();
     let backup = Backup { blocks: [block_zero("DOCK7"), block_one(7)], ..sample_backup() };
     backup_folder::save(&backup, &home.path().join("own")).unwrap();
-    let job = job(Writes::Image, false);
     for yes in 0..=2 {
         let port = unit_in_its_boot_loader();
         let unit = port.unit().clone();
         let before = cells(&unit);
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
-        let mut session = session(vec![("virtual:unit".to_owned(), Ok(Box::new(port)))], allowed);
-        session.earlier_backups = Some(home.path().to_owned());
+        let job = FlashJob { earlier_backups: Some(home.path().to_owned()), ..allowing(allowed) };
         let answers = Answers { yes, asked: Mutex::default() };
-        let units = session.examine(&answers, plan);
-        let mut decided = session.decide(units, &job).unwrap();
-        assert!(!decided.units[0].instead.is_empty(), "the backup that may be its own is a way out");
-        let answer = decided.write(&answers);
+        let mut units = examined_at(port, &answers);
+        job.decide(&mut units).unwrap();
+        assert!(!units[0].instead.is_empty(), "the backup that may be its own is a way out");
+        let answer = job.write(&mut units, &answers);
         assert_eq!(answer.is_ok(), yes == 2, "{yes}");
         assert_eq!(*answers.asked.lock().unwrap(), ["write", "known identity"][..(yes + 1).min(2)], "{yes}");
-        assert_eq!(decided.units[0].written().is_some(), yes == 2, "{yes}");
+        assert_eq!(units[0].written().is_some(), yes == 2, "{yes}");
         assert_eq!(cells(&unit) != before, yes == 2, "{yes}");
     }
 }
@@ -151,14 +153,13 @@ fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
         (false, true, &["write", "unknown neighbours"]),
         (true, true, &["write"]),
     ] {
-        let session = session(Vec::new(), Allowed { clone_identity, other_line, ..Allowed::default() });
-        let mut unit = PreparedUnit::new(PLACE.to_owned());
+        let job = allowing(Allowed { clone_identity, other_line, ..Allowed::default() });
+        let mut unit = FlashUnit::new(PLACE.to_owned());
         unit.outcome = UnitOutcome::Write;
         unit.terms.unknown_neighbours = Some("no bus".to_owned());
         unit.terms.other_line = Some((line, line));
         let answers = Answers { yes: 9, asked: Mutex::default() };
-        let job = job(Writes::Image, false);
-        Decided { session: &session, job: &job, units: vec![unit] }.ask(&answers).unwrap();
+        job.ask(&[unit], &answers).unwrap();
         assert_eq!(*answers.asked.lock().unwrap(), expected);
     }
 }
@@ -168,8 +169,8 @@ fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_kee
     let mut unit = examined();
     unit.again = vec![Permission::Unproven, Permission::OtherLine];
     let instead = |writes, names_blocks, is_at_stake, other_line| {
-        let session = session(Vec::new(), Allowed { other_line, ..Allowed::default() });
-        session.instead(&unit, &job(writes, names_blocks), is_at_stake)
+        let allowed = Allowed { other_line, ..Allowed::default() };
+        FlashJob { allowed, ..job(writes, names_blocks) }.instead(&unit, is_at_stake)
     };
     let without_backup = |permissions: &[Permission]| {
         let (permissions, backup) = (permissions.to_vec(), BackupFirst::No);
@@ -188,7 +189,7 @@ fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_kee
 #[test]
 fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let mut unit = examined();
-    let (seen, _) = unit.seen.as_ref().unwrap();
+    let seen = &unit.examined.as_ref().unwrap().seen;
     let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
     let job = job(Writes::Image, false);
     let read_back = Step::new(Why::ReadBack, Act::Look(Look::Verify));
@@ -203,19 +204,17 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
 fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "x").unwrap();
-    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(virtual_port(""))));
-    let mut session = session(vec![port], Allowed { unproven: true, force: true, ..Allowed::default() });
+    let mut job = allowing(Allowed { unproven: true, force: true, ..Allowed::default() });
     let elsewhere = home.path().join("elsewhere");
-    session.options.backup_into = Some(home.path().join("file").join("backups"));
-    session.options.backup_elsewhere = vec![elsewhere.clone()];
+    job.options.backup_into = Some(home.path().join("file").join("backups"));
+    job.options.backup_elsewhere = vec![elsewhere.clone()];
     let answers = Answers { yes: 9, asked: Mutex::default() };
-    let units = session.examine(&answers, plan);
-    let job = job(Writes::Image, false);
-    let mut decided = session.decide(units, &job).unwrap();
-    decided.write(&answers).unwrap();
+    let mut units = examined_at(virtual_port(""), &answers);
+    job.decide(&mut units).unwrap();
+    job.write(&mut units, &answers).unwrap();
     let (permissions, backup) = (vec![Permission::Unproven], BackupFirst::Into(elsewhere));
     let expected = Step::new(Why::GoOn, Act::Again { permissions, blocks_from: None, backup });
-    assert_eq!(decided.units[0].next_step(&job), Some(expected));
+    assert_eq!(units[0].next_step(&job), Some(expected));
 }
 
 #[test]
@@ -249,14 +248,14 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             look(None, Look::List),
         ],
     };
-    let mut unit = PreparedUnit::new(PLACE.to_owned());
+    let mut unit = FlashUnit::new(PLACE.to_owned());
     unit.outcome = UnitOutcome::Stopped(report, Arc::new(failure));
     assert_eq!(unit.next_step(&job(Writes::Image, false)), Some(look(None, Look::List)));
 }
 
 #[test]
 fn the_neighbours_are_the_listed_units_that_are_not_written() {
-    let units = [PreparedUnit::new(PLACE.to_owned())];
+    let units = [FlashUnit::new(PLACE.to_owned())];
     let listed = vec![unit(PLACE, "A"), unit("1-2", "B")];
     assert_eq!(neighbours(&units, Ok::<_, String>(listed)), Neighbours::Listed(vec![unit("1-2", "B")]));
     assert_eq!(neighbours(&units, Err("no bus")), Neighbours::Unknown("no bus".to_owned()));

@@ -1,63 +1,171 @@
 //! Writes the accepted units: each by itself, or all or none.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{iter, panic, thread};
 
-use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
 
-use super::at_once::at_once;
-use super::front_end::{FrontEnd, UnitOutcome};
+use super::{FlashJob, FlashUnit, FrontEnd, UnitOutcome};
 use crate::flash::backup_folder;
-use crate::flash::decide::Refusal;
+use crate::flash::decide::{Examined, Refusal};
 use crate::flash::error::{BackupFolderError, FlashError};
+use crate::flash::offers::offers;
 use crate::flash::plan::FlashPlan;
-use crate::flash::progress::FlashProgress;
+use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
-use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
+use crate::flash::run::{self, Confirmed, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 
-/// What the writes of one run share.
-pub struct Writing<'a> {
-    /// Stops the units at their next safe place.
-    pub interrupt: Interrupt<'static>,
-    /// Whether the run has several units.
-    pub names_units: bool,
-    /// Other folders for a unit's backup, if its own can't take it.
-    pub elsewhere: &'a [PathBuf],
-    /// Follows the writes.
-    pub front_end: &'a dyn FrontEnd,
+/// What a unit's write needs, and what it reports to.
+struct Work<'a> {
+    port: &'a mut dyn Port,
+    plan: &'a FlashPlan,
+    options: FlashOptions,
+    progress: Box<FlashProgress<'static>>,
 }
 
-/// A unit to write.
-pub struct UnitWork<'a> {
-    /// Its port.
-    pub port: &'a mut dyn Port,
-    /// What is written.
-    pub plan: &'a FlashPlan,
-    /// How it is written.
-    pub options: FlashOptions,
+/// Says which of several units a thread works on.
+fn works_on(front_end: &dyn FrontEnd, units: &[WrittenUnit], location: &Location) {
+    let name = (units.len() > 1).then(|| location.to_string());
+    front_end.works_on(name.as_deref());
 }
 
-/// Where a unit's outcome goes.
-pub struct UnitEnd<'a> {
-    /// The unit's number among those that are written.
-    pub number: usize,
-    /// The unit as it was before.
-    pub unit: WrittenUnit,
-    /// The outcome.
-    pub outcome: &'a mut UnitOutcome,
-}
+impl FlashJob {
+    pub(super) fn write_all(&self, units: &mut [FlashUnit], front_end: &dyn FrontEnd) {
+        let mut written = Vec::new();
+        for unit in units.iter().filter(|unit| unit.is_to_be_written() && unit.port.is_some()) {
+            let Some(Examined { seen, backups, .. }) = &unit.examined else { continue };
+            let location = &seen.attached.location;
+            written.push(WrittenUnit {
+                location: location.clone(),
+                during: FlashStep::Open,
+                left: StoppedState::Untouched,
+                backup: None,
+                invoked: unit.invoked(self),
+                again: unit.again.clone(),
+                back: unit.back.clone(),
+                offers: offers(backups, self.invoked.writes, &unit.again, location, &self.images),
+            });
+        }
+        let mut progress = front_end.begin(written.clone()).into_iter();
+        let mut works = Vec::new();
+        let mut outcomes = Vec::new();
+        for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
+            let FlashUnit { port, examined, outcome, .. } = unit;
+            let (Some(Examined { seen, plan, .. }), Some(port)) = (&*examined, port.as_deref_mut()) else { continue };
+            let Some(progress) = progress.next() else { continue };
+            // Nobody can plug in a virtual unit again.
+            let is_virtual = seen.attached.location.is_virtual();
+            let replug_deadline = if is_virtual { Duration::ZERO } else { self.options.replug_deadline };
+            let options = FlashOptions { replug_deadline, ..self.options.clone() };
+            works.push(Work { port, plan, options, progress });
+            outcomes.push(outcome);
+        }
+        let ends = if self.all_or_none {
+            self.write_all_or_none(works, &written, front_end)
+        } else {
+            self.write_each(works, &written, front_end)
+        };
+        for (outcome, end) in outcomes.into_iter().zip(ends) {
+            *outcome = end;
+        }
+        front_end.works_on(None);
+    }
 
-/// A unit, where its outcome goes, and what it reports to.
-type Followed<'a> = ((UnitWork<'a>, UnitEnd<'a>), Box<FlashProgress<'static>>);
+    /// Writes each unit as soon as it is prepared, whatever happens to the others.
+    fn write_each(&self, works: Vec<Work<'_>>, units: &[WrittenUnit], front_end: &dyn FrontEnd) -> Vec<UnitOutcome> {
+        let numbered = works.into_iter().zip(units).enumerate().collect();
+        at_once(numbered, &|(number, (mut work, unit)): (usize, (Work<'_>, &WrittenUnit))| {
+            works_on(front_end, units, &unit.location);
+            let written = self.prepare(&mut work).and_then(Opened::confirm).and_then(Opened::write);
+            let outcome = self.outcome(unit, written);
+            front_end.ended(number, &outcome);
+            outcome
+        })
+    }
 
-impl UnitWork<'_> {
-    fn prepare<'b>(
-        &'b mut self,
-        progress: &'b mut FlashProgress<'static>,
-        interrupt: Interrupt<'b>,
-    ) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
-        run::prepare(self.port, self.plan, &self.options, progress, interrupt)
+    /// Prepares all units, checks all again, then writes all. If one stops before the writes, none is written.
+    fn write_all_or_none(
+        &self,
+        mut works: Vec<Work<'_>>,
+        units: &[WrittenUnit],
+        front_end: &dyn FrontEnd,
+    ) -> Vec<UnitOutcome> {
+        let prepared =
+            at_once(works.iter_mut().zip(units).collect(), &|(work, unit): (&mut Work<'_>, &WrittenUnit)| {
+                works_on(front_end, units, &unit.location);
+                self.prepare(work)
+            });
+        let prepared = match self.unless_one_stopped(prepared, units, front_end) {
+            Ok(prepared) => prepared,
+            Err(outcomes) => return outcomes,
+        };
+        let confirmed = at_once(prepared, &|unit: Opened<'_, Prepared>| {
+            works_on(front_end, units, unit.location());
+            unit.confirm()
+        });
+        let confirmed = match self.unless_one_stopped(confirmed, units, front_end) {
+            Ok(confirmed) => confirmed,
+            Err(outcomes) => return outcomes,
+        };
+        let written = at_once(confirmed, &|unit: Opened<'_, Confirmed>| {
+            works_on(front_end, units, unit.location());
+            unit.write()
+        });
+        let mut outcomes = Vec::new();
+        for (number, (written, unit)) in written.into_iter().zip(units).enumerate() {
+            let outcome = self.outcome(unit, written);
+            front_end.ended(number, &outcome);
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    /// Returns the units if none has stopped. Otherwise the error has the outcomes of all: those that haven't stopped go
+    /// back to the system.
+    fn unless_one_stopped<'u, Phase>(
+        &self,
+        opened: Vec<Result<Opened<'u, Phase>, Box<Stopped>>>,
+        units: &[WrittenUnit],
+        front_end: &dyn FrontEnd,
+    ) -> Result<Vec<Opened<'u, Phase>>, Vec<UnitOutcome>> {
+        let stopped = opened.iter().zip(units).filter(|(opened, _)| opened.is_err());
+        let because = stopped.map(|(_, unit)| unit.location.to_string()).collect::<Vec<_>>().join(", ");
+        if because.is_empty() {
+            return Ok(opened.into_iter().flatten().collect());
+        }
+        let mut outcomes = Vec::new();
+        for (number, (opened, unit)) in opened.into_iter().zip(units).enumerate() {
+            let outcome = match opened {
+                Ok(opened) => {
+                    let device = unit.location.to_string();
+                    let refusal = Refusal::AllOrNone { device, because: because.clone() };
+                    UnitOutcome::Spared(opened.release(), refusal.into())
+                }
+                Err(stopped) => self.outcome(unit, Err(stopped)),
+            };
+            front_end.ended(number, &outcome);
+            outcomes.push(outcome);
+        }
+        Err(outcomes)
+    }
+
+    fn prepare<'b>(&self, work: &'b mut Work<'_>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
+        let Work { port, plan, options, progress } = work;
+        run::prepare(&mut **port, plan, options, &mut **progress, self.interrupt)
+    }
+
+    fn outcome(&self, unit: &WrittenUnit, written: Result<FlashReport, Box<Stopped>>) -> UnitOutcome {
+        let stopped = match written {
+            Ok(report) => return UnitOutcome::Written(report),
+            Err(stopped) => *stopped,
+        };
+        let Stopped { error, during, left, report } = stopped;
+        let (location, backup) = (report.location.clone(), report.backup.clone());
+        let unit = WrittenUnit { location, during, left, backup, ..unit.clone() };
+        let backup_first = backup_first(&error, &self.options.backup_elsewhere);
+        UnitOutcome::Stopped(report, Arc::new(FlashFailure::new(error, unit, backup_first)))
     }
 }
 
@@ -80,82 +188,57 @@ fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
         .map_or(BackupFirst::AsGiven, |it| BackupFirst::Into(it.clone()))
 }
 
-impl Writing<'_> {
-    /// Writes each unit as soon as it is prepared, whatever happens to the others.
-    pub fn each(&self, units: Vec<Followed<'_>>) {
-        at_once(units, &|((mut work, end), mut progress): Followed<'_>| {
-            self.works_on(&end.unit.location);
-            let prepared = work.prepare(&mut *progress, self.interrupt);
-            self.finish(end, prepared.and_then(Opened::confirm).and_then(Opened::write));
-        });
-    }
+/// Runs `work` on all items at once, each in its own thread. Returns the outcomes in the same order.
+///
+/// If the system starts fewer threads, those that run also do the remaining work.
+pub fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
+    in_threads(thread::Builder::new, all, work)
+}
 
-    /// Prepares all units, checks all again, then writes all. If one stops before the writes, none is written.
-    pub fn all_or_none(&self, units: Vec<Followed<'_>>) {
-        let (mut works, ends): (Vec<_>, Vec<_>) =
-            units.into_iter().map(|((work, end), progress)| ((work, progress), end)).unzip();
-        let places = ends.iter().map(|end| &end.unit.location);
-        let prepared = at_once(works.iter_mut().zip(places).collect::<Vec<_>>(), &|((work, progress), location)| {
-            self.works_on(location);
-            work.prepare(&mut **progress, self.interrupt)
-        });
-        let Some((prepared, ends)) = self.unless_one_stopped(prepared, ends) else { return };
-        let confirmed = at_once(prepared, &|unit| {
-            self.works_on(unit.location());
-            unit.confirm()
-        });
-        let Some((confirmed, ends)) = self.unless_one_stopped(confirmed, ends) else { return };
-        let written = at_once(confirmed, &|unit| {
-            self.works_on(unit.location());
-            unit.write()
-        });
-        ends.into_iter().zip(written).for_each(|(end, written)| self.finish(end, written));
-    }
-
-    /// Returns the units if none has stopped. Otherwise ends all: those that haven't stopped go back to the system.
-    fn unless_one_stopped<'u, 'e, Phase>(
-        &self,
-        units: Vec<Result<Opened<'u, Phase>, Box<Stopped>>>,
-        ends: Vec<UnitEnd<'e>>,
-    ) -> Option<(Vec<Opened<'u, Phase>>, Vec<UnitEnd<'e>>)> {
-        let stopped = units.iter().zip(&ends).filter(|(unit, _)| unit.is_err());
-        let because = stopped.map(|(_, end)| end.unit.location.to_string()).collect::<Vec<_>>().join(", ");
-        if because.is_empty() {
-            return Some((units.into_iter().flatten().collect(), ends));
+fn in_threads<T: Send, O: Send>(
+    builder: impl Fn() -> thread::Builder,
+    all: Vec<T>,
+    work: &(impl Fn(T) -> O + Sync),
+) -> Vec<O> {
+    let others = all.len().saturating_sub(1);
+    let queue = Mutex::new(all.into_iter().enumerate());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || iter::from_fn(next).map(|(at, one)| (at, work(one))).collect::<Vec<_>>();
+    let mut done = thread::scope(|scope| {
+        let running: Vec<_> = (0..others).filter_map(|_| builder().spawn_scoped(scope, worker).ok()).collect();
+        let mut done = worker();
+        for thread in running {
+            // A unit's thread should not panic. If it does, pass the panic on.
+            done.extend(thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
         }
-        for (unit, end) in units.into_iter().zip(ends) {
-            match unit {
-                Ok(unit) => {
-                    let refusal =
-                        Refusal::AllOrNone { device: end.unit.location.to_string(), because: because.clone() };
-                    self.end(end, UnitOutcome::Spared(unit.release(), refusal.into()));
-                }
-                Err(stopped) => self.finish(end, Err(stopped)),
-            }
-        }
-        None
+        done
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn all_items_are_worked_on_at_once_and_their_outcomes_keep_the_order() {
+        let all_are_there = Barrier::new(8);
+        let squares = at_once((0..8).collect(), &|number: u32| {
+            all_are_there.wait();
+            number * number
+        });
+        assert_eq!(squares, [0, 1, 4, 9, 16, 25, 36, 49]);
+        assert!(at_once(Vec::<u32>::new(), &|number| number).is_empty());
     }
 
-    fn finish(&self, end: UnitEnd<'_>, written: Result<FlashReport, Box<Stopped>>) {
-        let outcome = match written {
-            Ok(report) => UnitOutcome::Written(report),
-            Err(stopped) => {
-                let Stopped { error, during, left, report } = *stopped;
-                let (location, backup) = (report.location.clone(), report.backup.clone());
-                let unit = WrittenUnit { location, during, left, backup, ..end.unit.clone() };
-                let backup_first = backup_first(&error, self.elsewhere);
-                UnitOutcome::Stopped(report, Arc::new(FlashFailure::new(error, unit, backup_first)))
-            }
-        };
-        self.end(end, outcome);
-    }
-
-    fn end(&self, end: UnitEnd<'_>, outcome: UnitOutcome) {
-        self.front_end.ended(end.number, &outcome);
-        *end.outcome = outcome;
-    }
-
-    fn works_on(&self, location: &Location) {
-        self.front_end.works_on(self.names_units.then_some(location.to_string()).as_deref());
+    #[test]
+    fn no_item_is_lost_if_the_system_starts_no_thread() {
+        // No address space has room for such a stack.
+        let starts_none = || thread::Builder::new().stack_size(usize::MAX / 4);
+        assert!(starts_none().spawn(|| ()).is_err());
+        assert_eq!(in_threads(starts_none, vec!["a", "b", "c"], &str::to_uppercase), ["A", "B", "C"]);
     }
 }

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::access::Access;
 use super::error::FlashError;
-use super::identity::differing;
 use super::plan::FlashPlan;
+use crate::unit::facts::differing;
 
 /// Observable behaviour of a firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]

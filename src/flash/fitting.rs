@@ -14,7 +14,8 @@ use derive_more::Display;
 
 use super::access::UnitBlocks;
 use super::backup::BackedUpUnit;
-use super::identity::{UnitIdentity, differing, is_template};
+use super::identity::{UnitIdentity, is_template};
+use crate::unit::facts::differing;
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]

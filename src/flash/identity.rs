@@ -1,5 +1,6 @@
 //! Identity of units: the serial number and the USB4 identity. Pure.
 
+use crate::unit::facts::differing;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
 use asm2464::flash::BlockBytes;
 use asm2464_host::bridge::UnitInfo;
@@ -54,11 +55,6 @@ impl UnitIdentity {
     pub fn shares_usb4_with(&self, other: &Self) -> bool {
         self.own().usb4.is_some_and(|usb4| other.usb4 == Some(usb4))
     }
-}
-
-/// Returns both values if both are known and differ.
-pub(crate) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
-    one.zip(other).filter(|(one, other)| one != other)
 }
 
 /// Whether a serial number identifies no unit: it is empty, or the boot loader's zeros.

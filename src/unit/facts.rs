@@ -19,7 +19,6 @@ use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::failure::{AnyFailure, shown_code};
-use crate::flash::identity::differing;
 use crate::image::Firmware;
 
 /// The answer to a question that need not have been asked.
@@ -123,6 +122,11 @@ pub struct FlashPart {
     pub status: u8,
     /// The bits in it that protect blocks (BP0 to BP2); 0 if none is protected.
     pub protection: u8,
+}
+
+/// Returns both values if both are known and differ.
+pub(crate) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
+    one.zip(other).filter(|(one, other)| one != other)
 }
 
 /// What runs on a unit and what its flash holds, as it answered.

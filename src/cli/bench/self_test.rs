@@ -14,6 +14,9 @@ use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::unit;
 
+/// A unit's self-test after a write; `None` if there was none.
+pub type SelfTest = Option<Result<BenchReport, AnyFailure>>;
+
 /// Measures a unit that came back after a flash. `writes` says whether its vendor firmware answers WRITE(16). Only
 /// reads if an SSD could be behind the bridge.
 ///

@@ -27,7 +27,7 @@ use super::held;
 use super::screen::Screen;
 use super::{WritingArgs, ask, commands, show, summary};
 use crate::cli::arguments::{self, Recording, opened};
-use crate::cli::bench::self_test;
+use crate::cli::bench::self_test::{self, SelfTest};
 use crate::cli::context::{Context, Deadlines};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
@@ -167,11 +167,12 @@ impl<'a> WritingRun<'a> {
         if self.args.dry_run && !self.args.json {
             outln!("dry run: nothing was written");
         }
+        let mut tests: Vec<SelfTest> = units.iter().map(|_| None).collect();
         if self.choice.bench && answer.is_ok() {
-            self.test(&mut units, job);
+            self.test(&mut units, &mut tests, job);
         }
         if self.args.json {
-            show::json(&units, job, self.args.dry_run, &self.context.command_line, answer.as_ref().err());
+            show::json(&units, &tests, job, self.args.dry_run, &self.context.command_line, answer.as_ref().err());
         }
         let several = units.len() > 1;
         let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
@@ -181,10 +182,12 @@ impl<'a> WritingRun<'a> {
         }
         // Everything is written, so Ctrl-C at the question only means no.
         let wants_test = || ask::is_yes(self_test_question(job.subject.firmware()), self.interrupt).unwrap_or(false);
-        if self.offers_test(&units, job) && wants_test() {
-            self.test(&mut units, job);
+        if self.offers_test(&units, &tests, job) && wants_test() {
+            self.test(&mut units, &mut tests, job);
         }
-        exit = units.iter().map(|unit| self.report_test(unit, several)).fold(exit, Exit::max);
+        for (unit, test) in units.iter().zip(&tests) {
+            exit = exit.max(self.report_test(&unit.device, test, several));
+        }
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::from(failure.kind()))),
@@ -239,21 +242,21 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
-    fn offers_test(&self, units: &[FlashUnit], job: &FlashJob) -> bool {
+    fn offers_test(&self, units: &[FlashUnit], tests: &[SelfTest], job: &FlashJob) -> bool {
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
-        let is_untested = |unit: &FlashUnit| unit.self_test.is_none() && unit.is_measurable(job);
-        is_asked && job.invoked.writes == Writes::Image && units.iter().any(is_untested)
+        let mut untested = units.iter().zip(tests).filter(|(_, test)| test.is_none());
+        is_asked && job.invoked.writes == Writes::Image && untested.any(|(unit, _)| unit.is_measurable(job))
     }
 
     /// Runs the self-test on each unit that has what was wanted, one after the other.
-    fn test(&self, units: &mut [FlashUnit], job: &FlashJob) {
+    fn test(&self, units: &mut [FlashUnit], tests: &mut [SelfTest], job: &FlashJob) {
         let (firmware, devices) = (job.subject.firmware(), &job.devices);
-        for unit in units {
+        for (unit, test) in units.iter_mut().zip(tests) {
             match &unit.outcome {
                 UnitOutcome::Nothing => {}
                 UnitOutcome::Written(report) if report.can_start() => {}
                 UnitOutcome::Written(report) => {
-                    unit.self_test = Some(Err(untested(report, job)));
+                    *test = Some(Err(untested(report, job)));
                     continue;
                 }
                 _ => continue,
@@ -268,17 +271,18 @@ impl<'a> WritingRun<'a> {
                 let found = unit::choose(devices, Some(&Selector::from(&location)), capture);
                 info = found.map(|unit| unit.info).map_err(AnyFailure::from);
             }
-            unit.self_test = Some(
-                info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context)),
-            );
+            let tested =
+                info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context));
+            unit.is_measured = tested.is_ok();
+            *test = Some(tested);
         }
     }
 
     /// Prints a unit's self-test, and returns its exit status.
-    fn report_test(&self, unit: &FlashUnit, several: bool) -> Exit {
-        let shown = match &unit.self_test {
+    fn report_test(&self, device: &str, test: &SelfTest, several: bool) -> Exit {
+        let shown = match test {
             Some(Ok(report)) if self.args.json => self_test::check(report),
-            Some(Ok(report)) => self_test::show(&unit.device, report, several),
+            Some(Ok(report)) => self_test::show(device, report, several),
             Some(Err(failure)) => return self.context.report(failure.coded()),
             None => return Exit::Done,
         };

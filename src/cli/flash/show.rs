@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use super::commands::{self, WordedStep};
 use super::summary::UnitResult;
+use crate::cli::bench::self_test::SelfTest;
 use crate::cli::command_line::CommandLine;
 use crate::cli::context::{self, ErrorJson};
 use crate::cli::{errors, print, table};
@@ -457,13 +458,21 @@ struct UnitErrorJson {
 /// Prints the outcomes of all units as one JSON array.
 ///
 /// `declined` is why the accepted units were not written: the answer to the question.
-pub fn json(units: &[FlashUnit], job: &FlashJob, dry_run: bool, line: &CommandLine, declined: Option<&AnyFailure>) {
-    let of_unit = |unit| unit_json(unit, job, dry_run, line, declined);
-    print::json_each(&units.iter().map(of_unit).collect::<Vec<_>>());
+pub fn json(
+    units: &[FlashUnit],
+    tests: &[SelfTest],
+    job: &FlashJob,
+    dry_run: bool,
+    line: &CommandLine,
+    declined: Option<&AnyFailure>,
+) {
+    let of_unit = |(unit, test)| unit_json(unit, test, job, dry_run, line, declined);
+    print::json_each(&units.iter().zip(tests).map(of_unit).collect::<Vec<_>>());
 }
 
 fn unit_json<'a>(
     unit: &'a FlashUnit,
+    test: &'a SelfTest,
     job: &'a FlashJob,
     dry_run: bool,
     line: &CommandLine,
@@ -490,7 +499,7 @@ fn unit_json<'a>(
     let (seen, plan) = unit.examined.as_ref().map(|examined| (&examined.seen, &examined.plan)).unzip();
     let left = error.as_ref().map(|error| error.left);
     let same = seen.filter(|_| matches!(unit.outcome, UnitOutcome::Nothing)).map(|seen| &seen.attached);
-    let self_test = unit.self_test.as_ref().map(Result::as_ref);
+    let self_test = test.as_ref().map(Result::as_ref);
     UnitJson {
         device: &unit.device,
         ok: error.is_none(),

@@ -32,7 +32,6 @@ use super::progress::FlashProgress;
 use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
-use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure, fenced};
 use crate::image::Images;
@@ -147,8 +146,8 @@ pub struct FlashUnit {
     pub back: Option<Vec<Permission>>,
     /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<Step>,
-    /// The self-test after the write; `None` if there was none.
-    pub self_test: Option<Result<BenchReport, AnyFailure>>,
+    /// Whether it was measured after the write.
+    pub is_measured: bool,
 }
 
 impl FlashUnit {
@@ -162,7 +161,7 @@ impl FlashUnit {
             again: Vec::new(),
             back: None,
             instead: Vec::new(),
-            self_test: None,
+            is_measured: false,
         }
     }
 
@@ -227,7 +226,7 @@ impl FlashUnit {
             return Vec::new();
         }
         let mut next = vec![Step::new(Why::CanStart, Act::Look(Look::Doctor))];
-        if !matches!(self.self_test, Some(Ok(_))) {
+        if !self.is_measured {
             next.push(Step::new(Why::Measure, Act::Look(Look::Bench)));
         }
         next

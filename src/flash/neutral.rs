@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// Bytes of a serial number, written as twice as many digits, and of a USB4 unique ID.
 const SERIAL_BYTES: usize = 6;
-const UNIQUE_ID_BYTES: usize = 8;
+const UNIQUE_ID_BYTES: usize = 5;
 
 /// A board's own values in the neutral identity. Everything else is the chip maker's, the same on every board.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +43,9 @@ impl NeutralIdentity {
         let (digits, unique_id) = random.split_at(SERIAL_BYTES);
         let drawn: String = digits.iter().map(|byte| format!("{byte:02X}")).collect();
         let unique_id = <[u8; UNIQUE_ID_BYTES]>::try_from(unique_id).ok()?;
-        let identifies_none = [0x00, 0xFF].iter().any(|byte| unique_id == [*byte; UNIQUE_ID_BYTES]);
-        if is_nobodys(&drawn) || is_template(&drawn) || identifies_none {
+        // FF ends the ID.
+        let is_short = unique_id.contains(&0xFF) || unique_id == [0; UNIQUE_ID_BYTES];
+        if is_nobodys(&drawn) || is_template(&drawn) || is_short {
             return None;
         }
         let is_units = !is_nobodys(shown) && !is_template(shown) && ConfigField::Serial.accepts(shown);
@@ -86,8 +87,8 @@ mod tests {
     use super::*;
     use crate::flash::identity::UnitIdentity;
 
-    fn random(byte: u8) -> [u8; 14] {
-        [byte; 14]
+    fn random(byte: u8) -> [u8; SERIAL_BYTES + UNIQUE_ID_BYTES] {
+        [byte; SERIAL_BYTES + UNIQUE_ID_BYTES]
     }
 
     #[test]
@@ -100,8 +101,10 @@ mod tests {
         assert_eq!(zero.text(ConfigField::Serial), "5C5C5C5C5C5C");
         assert_eq!(zero.text(ConfigField::Product), "ASM246X series");
         assert_eq!(one.text(ConfigField::Usb4Vendor), "ASMedia");
-        assert_eq!(one.field(ConfigField::Usb4UniqueId), [0x5C; 8]);
+        assert_eq!(one.field(ConfigField::Usb4UniqueId), [0x5C; UNIQUE_ID_BYTES]);
         let known = known_blocks();
+        // Settings of the link, which no identity changes.
+        assert_eq!(one.bytes()[0x59..0x5C], known[1].bytes()[0x59..0x5C]);
         let kept = [ConfigField::Flags, ConfigField::DeviceRelease, ConfigField::U4Mode];
         let common = [ConfigField::TestId, ConfigField::HardwareRevision, ConfigField::Tb3Revision];
         for field in ConfigField::ALL {
@@ -127,6 +130,9 @@ mod tests {
     fn what_would_identify_no_unit_is_drawn_again() {
         let of = |random| NeutralIdentity::of("", None, random);
         assert_eq!((of(random(0)), of(random(0xFF))), (None, None));
+        let mut short = random(7);
+        short[SERIAL_BYTES + 2] = 0xFF;
+        assert_eq!(of(short), None);
         let mut template = random(7);
         template[..6].copy_from_slice(&[0xAA, 0xAA, 0xBB, 0xBB, 0x00, 0x04]);
         assert_eq!(of(template), None);

@@ -234,7 +234,7 @@ mod tests {
         for (name, text, expected) in [
             ("vendor-id", "174C", "a number from 0 to 0xFFFF"),
             ("vendor-id", "0x10000", "a number from 0 to 0xFFFF"),
-            ("usb4-unique-id", "0102", "8 bytes in hexadecimal"),
+            ("usb4-unique-id", "0102", "5 bytes in hexadecimal"),
             ("usb4-model", "Größe", "printable ASCII"),
         ] {
             let message = typed(name, text).unwrap_err();

@@ -15,7 +15,7 @@ const BODY_LEN: usize = 98_006;
 /// A home with the small files.
 fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/field_files")).unwrap() {
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/file_kind")).unwrap() {
         let path = entry.unwrap().path();
         fs::copy(&path, home.path().join(path.file_name().unwrap())).unwrap();
     }

@@ -2,11 +2,16 @@
 
 use std::fs;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, known_blocks};
+use asm2464::flash::{SLOT_LEN, Slot};
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
+use asmpatch::flash::access::Access;
+use asmpatch::flash::neutral::NeutralIdentity;
+use asmpatch::flash::observe::Running;
 use serde_json::Value;
 
+use crate::chip_images;
 use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
 use crate::program::process;
 use crate::schemas;
@@ -276,5 +281,35 @@ fn a_blank_board_whose_first_write_stops_keeps_the_serial_number_that_was_drawn_
         assert!(written.status.success(), "{}", process::text(&written));
         assert_eq!(serial_in(&rig.cells()), planned);
         assert_eq!(rig.port().attached().unwrap().state, BridgeState::Vendor);
+    }
+}
+
+/// The version that the vendor's image reports with these blocks, on a virtual unit.
+fn version(blocks: &[ConfigBlock; 2]) -> Option<FirmwareVersion> {
+    let rig = Rig::new("");
+    let mut cells = rig.cells();
+    let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &chip_images::vendor().to_file());
+    cells[..SLOT_LEN].copy_from_slice(slot.bytes());
+    fs::write(rig.dir().join("flash.bin"), cells).unwrap();
+    let mut port = rig.port();
+    let state = port.attached().unwrap().state;
+    Running::of(&mut Access::open(&mut port).ok()?, state).ok()?.version
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_image_answers_with_any_neutral_identity() {
+    for _ in 0..16 {
+        let blocks = NeutralIdentity::draw("", None).unwrap().blocks().unwrap();
+        assert!(version(&blocks).is_some(), "{:02x?}", blocks[1].bytes());
+    }
+    // Bits 4 and 5 of 0x59 are no part of the unique ID.
+    for (mode, answers) in [(0, false), (1, true), (2, true), (3, true)] {
+        let [zero, one] = known_blocks();
+        let mut bytes = *one.bytes();
+        bytes[0x59] = bytes[0x59] & 0xCF | mode << 4;
+        bytes[0x7F] = bytes[0x04..=0x7E].iter().fold(0, |sum, byte| sum.wrapping_add(*byte));
+        let one = ConfigBlock::parse(BlockIndex::One, &bytes).unwrap();
+        assert_eq!(version(&[zero, one]).is_some(), answers, "mode {mode}");
     }
 }

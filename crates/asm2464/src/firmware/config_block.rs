@@ -127,8 +127,9 @@ config_fields! {
     Usb4Vendor = "usb4-vendor", One, 0x04, 40, Text;
     /// The model in the USB4 router's configuration.
     Usb4Model = "usb4-model", One, 0x2C, 40, Text;
-    /// Probably the USB4 unique ID, each unit's own.
-    Usb4UniqueId = "usb4-unique-id", One, 0x54, 8, Bytes;
+    /// The USB4 router's unique ID behind the vendor's, each unit's own: 240417 takes these bytes up to the first FF, and
+    /// then the low half of byte 0x59 (b0:0x8E2B). The high half of that byte, and 0x5A, are settings (b0:0x8F8F).
+    Usb4UniqueId = "usb4-unique-id", One, 0x54, 5, Bytes;
     /// The USB4 vendor ID.
     Usb4VendorId = "usb4-vendor-id", One, 0x5C, 2, U16;
     /// The USB4 product ID.

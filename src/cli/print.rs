@@ -1,9 +1,10 @@
 //! The only writer of everything that the command prints.
 //!
-//! A line that can't be written is lost: no command panics or stops because its output goes to a closed pipe, a full disk
-//! or a terminal that is gone. A stream that takes nothing for the moment, where a write doesn't wait (O_NONBLOCK), is
-//! tried again for [`PATIENCE`], so that it gets the commands that bring a unit back. If the output is all that was asked for, its loss is a failure, unless the reader closed
-//! the pipe. `clippy::print_stdout` and `print_stderr` forbid the standard library's macros, which panic.
+//! A line that can't be written is lost: no command panics or stops because its output goes to a closed pipe, a full
+//! disk or a terminal that is gone. A stream that takes nothing for the moment, where a write doesn't wait
+//! (O_NONBLOCK), is tried again for [`PATIENCE`], so that it gets the commands that bring a unit back. If the output is
+//! all that was asked for, its loss is a failure, unless the reader closed the pipe. `clippy::print_stdout` and
+//! `print_stderr` forbid the standard library's macros, which panic.
 //!
 //! Whatever it prints is escaped: the whole text with its styles, or the JSON document.
 //!

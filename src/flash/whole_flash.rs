@@ -3,10 +3,10 @@
 //! A backup has the first slot, which is all that asmpatch writes. The copy has every byte. It is a file of its own that
 //! `backup.toml` does not list, so that every version reads the backup; its beginning has to be what the backup has.
 //!
-//! Reading takes some 70,000 requests for 2 MiB at 480 Mbit/s. What was read is kept in a partial file beside the copy, and
-//! the next run continues there. The partial file's name stands for the unit, its flash and its backup, so that nobody else's is continued. It is always
-//! replaced as a whole. What it has is checked before it is continued: the backup's part against the backup, the first
-//! and the last sector against the flash.
+//! Reading takes some 70,000 requests for 2 MiB at 480 Mbit/s. What was read is kept in a partial file beside the copy,
+//! and the next run continues there. The partial file's name stands for the unit, its flash and its backup, so that
+//! nobody else's is continued. It is always replaced as a whole. What it has is checked before it is continued: the
+//! backup's part against the backup, the first and the last sector against the flash.
 
 use std::fs;
 use std::io;

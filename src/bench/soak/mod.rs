@@ -280,8 +280,8 @@ fn came_back(path: DataPath, sent: Option<&[u8]>, found: &[u8], tally: &mut Soak
     }
 }
 
-/// Reads PCIe's own error registers, of the bridge's ports and of what is behind them. Returns an empty list if PCIe can't be reached: with an SSD
-/// behind the bridge, the firmware needs the TLP engine itself.
+/// Reads PCIe's own error registers, of the bridge's ports and of what is behind them. Returns an empty list if PCIe
+/// can't be reached: with an SSD behind the bridge, the firmware needs the TLP engine itself.
 ///
 /// # Errors
 /// The last of several attempts, between which the unit is recovered.

@@ -37,9 +37,9 @@ use crate::cli::interrupt;
 ///
 /// Checks USB speed, permissions, firmware, PCIe link, supply and GPU, and runs a short bench: a line each, with what
 /// to do. -v and --report also show the part and its flash. What it writes lasts until the power goes at most: bus
-/// numbers of PCIe bridges that have none, a byte of the bridge's memory, and on open firmware 64 bytes through the bulk
-/// pipes; there it also switches PCIe on if the link is down, as a runtime does. Writes nothing over an SSD, or while a runtime holds its lock. Ends with status 0 only if a GPU runtime could
-/// start.
+/// numbers of PCIe bridges that have none, a byte of the bridge's memory, and on open firmware 64 bytes through the
+/// bulk pipes; there it also switches PCIe on if the link is down, as a runtime does. Writes nothing over an SSD, or
+/// while a runtime holds its lock. Ends with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"

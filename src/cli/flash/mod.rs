@@ -199,8 +199,9 @@ impl Args {
         self.serial.is_some() || self.serials.is_some()
     }
 
-    /// Plans to write the image to a unit, with the next serial number of the series, if there is one. A stock image gets a neutral identity where there are no blocks: a serial
-    /// number that is drawn for it stays the unit's in every command that is printed.
+    /// Plans to write the image to a unit, with the next serial number of the series, if there is one. A stock image
+    /// gets a neutral identity where there are no blocks: a serial number that is drawn for it stays the unit's in
+    /// every command that is printed.
     fn plan(
         &self,
         seen: &Observation,

@@ -20,8 +20,8 @@ use crate::mcu::XdataMemory;
 /// Polling, 4C as Configuration; owners of units, for 78, the link is up.
 const LTSSM: u16 = asm2464::tlp::LTSSM.addr;
 /// 0xC656.5: the device's 3.3 V. Until the firmware first sets it, the device has power as well (chosen: firmware that
-/// never touches the register has devices behind it, too), unless the fabric starts off. Source: F3 of open firmware; c:0x5290, b0:0xE5CB; E8 with
-/// mode 0x51.
+/// never touches the register has devices behind it, too), unless the fabric starts off. Source: F3 of open firmware;
+/// c:0x5290, b0:0xE5CB; E8 with mode 0x51.
 pub(super) const POWER: u16 = 0xC656;
 pub(super) const POWERED: u8 = 0x20;
 /// 0xC659.0: turns the lanes on. Source: open firmware. Without it the LTSSM stays in Configuration (its pull request

@@ -56,7 +56,9 @@ impl Claims {
             Err(_) => Self::in_words(&format!("{}{}", plain(&ended.out), plain(&ended.err))),
         };
         let is_digest = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let words = ended.out.split(|c: char| !c.is_ascii_alphanumeric());
+        // The log names images that the chip model runs, too.
+        let claimed = ended.out.lines().filter(|line| !line.contains("debug: "));
+        let words = claimed.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric()));
         printed.digests = words.filter(is_digest).map(ToOwned::to_owned).collect();
         printed
     }

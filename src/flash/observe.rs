@@ -100,10 +100,12 @@ impl Running {
     pub fn contents(&self, images: &Images) -> Contents {
         let mut contents = self.without_image();
         if let Some(image) = self.image() {
-            contents.sha256 = Some(Sha256Digest(image.sha256()));
             // Open firmware is known by its descriptors, and its image is not asked for.
             if self.state == BridgeState::Vendor {
-                contents.flashed = Some(images.identify(&image).firmware.clone());
+                let known = images.identify(&image);
+                (contents.sha256, contents.flashed) = (Some(known.sha256), Some(known.firmware.clone()));
+            } else {
+                contents.sha256 = Some(Sha256Digest(image.sha256()));
             }
         }
         contents

@@ -293,7 +293,7 @@ impl Examined {
     }
 
     /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
-    fn own(&self) -> UnitIdentity {
+    pub(super) fn own(&self) -> UnitIdentity {
         match self.seen.attached.state {
             BridgeState::BootLoader => UnitIdentity::shown(self.seen.attached.serial()),
             _ => UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref())),

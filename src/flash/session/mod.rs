@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use asm2464::firmware::{BridgeState, FirmwareVersion};
+use asm2464::firmware::FirmwareVersion;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::{Coded as _, Kind};
@@ -24,7 +24,7 @@ use super::decide::{
     permissions_back,
 };
 use super::fitting::{FiledBackup, FittingBackup, fitting};
-use super::identity::{Cloned, UnitIdentity, is_blank_board};
+use super::identity::{Cloned, is_blank_board};
 use super::observe::Observation;
 use super::offers::{MOST as MOST_OFFERS, offers};
 use super::plan::FlashPlan;
@@ -187,15 +187,6 @@ impl FlashUnit {
         }
     }
 
-    /// The serial number in its block 0, as far as the unit shows it.
-    fn own_serial(&self) -> Option<String> {
-        let Examined { seen, .. } = self.examined.as_ref()?;
-        match seen.attached.state {
-            BridgeState::BootLoader => UnitIdentity::shown(seen.attached.serial()).serial,
-            _ => UnitIdentity::of(seen.blocks.each_ref().map(Option::as_ref)).serial,
-        }
-    }
-
     /// Returns the command that was run, as it is repeated for this unit alone: with the serial number that the run chose
     /// for it.
     pub fn invoked(&self, job: &FlashJob) -> Arc<InvokedCommand> {
@@ -310,7 +301,7 @@ impl FlashJob {
             in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
         }
         let seen: Vec<&mut FlashUnit> = units.iter_mut().filter(|unit| unit.examined.is_some()).collect();
-        let own: Vec<Option<String>> = seen.iter().map(|unit| unit.own_serial()).collect();
+        let own: Vec<Option<String>> = seen.iter().map(|unit| unit.examined.as_ref()?.own().serial).collect();
         for (unit, serial) in seen.into_iter().zip(series.assign(&own, &in_use)) {
             let Some(Examined { seen, .. }) = unit.examined.take() else { continue };
             let plan =

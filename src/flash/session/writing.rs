@@ -34,36 +34,35 @@ fn works_on(front_end: &dyn FrontEnd, units: &[WrittenUnit], location: &Location
 impl FlashJob {
     pub(super) fn write_all(&self, units: &mut [FlashUnit], front_end: &dyn FrontEnd) {
         let mut written = Vec::new();
-        for unit in units.iter().filter(|unit| unit.is_to_be_written() && unit.port.is_some()) {
-            let Some(Examined { seen, backups, .. }) = &unit.examined else { continue };
+        let mut works = Vec::new();
+        let mut outcomes = Vec::new();
+        for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
+            let invoked = unit.invoked(self);
+            let FlashUnit { port, examined, outcome, again, back, .. } = unit;
+            let (Some(Examined { seen, plan, backups, .. }), Some(port)) = (&*examined, port.as_deref_mut()) else {
+                continue;
+            };
             let location = &seen.attached.location;
             written.push(WrittenUnit {
                 location: location.clone(),
                 during: FlashStep::Open,
                 left: StoppedState::Untouched,
                 backup: None,
-                invoked: unit.invoked(self),
-                again: unit.again.clone(),
-                back: unit.back.clone(),
-                offers: offers(backups, self.invoked.writes, &unit.again, location, &self.images),
+                invoked,
+                again: again.clone(),
+                back: back.clone(),
+                offers: offers(backups, self.invoked.writes, again, location, &self.images),
             });
-        }
-        let mut progress = front_end.begin(written.clone()).into_iter();
-        let mut works = Vec::new();
-        let mut outcomes = Vec::new();
-        for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
-            let FlashUnit { port, examined, outcome, .. } = unit;
-            let (Some(Examined { seen, plan, .. }), Some(port)) = (&*examined, port.as_deref_mut()) else { continue };
-            let Some(progress) = progress.next() else { continue };
             // Nobody can plug in a virtual unit again.
-            let is_virtual = seen.attached.location.is_virtual();
-            let replug_deadline = if is_virtual { Duration::ZERO } else { self.options.replug_deadline };
-            let options = FlashOptions { replug_deadline, ..self.options.clone() };
-            works.push(Work { port, plan, options, progress });
+            let replug_deadline = if location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline };
+            works.push((port, plan, FlashOptions { replug_deadline, ..self.options.clone() }));
             outcomes.push(outcome);
         }
+        let progress = front_end.begin(written.clone());
+        let works = works.into_iter().zip(progress);
+        let works = works.map(|((port, plan, options), progress)| Work { port, plan, options, progress }).collect();
         let ends = if self.all_or_none {
-            self.write_all_or_none(works, &written, front_end)
+            self.write_all_or_none(works, &written, front_end).unwrap_or_else(|outcomes| outcomes)
         } else {
             self.write_each(works, &written, front_end)
         };
@@ -85,30 +84,25 @@ impl FlashJob {
         })
     }
 
-    /// Prepares all units, checks all again, then writes all. If one stops before the writes, none is written.
+    /// Prepares all units, checks all again, then writes all. If one stops before the writes, none is written, and the
+    /// error has the outcomes.
     fn write_all_or_none(
         &self,
         mut works: Vec<Work<'_>>,
         units: &[WrittenUnit],
         front_end: &dyn FrontEnd,
-    ) -> Vec<UnitOutcome> {
+    ) -> Result<Vec<UnitOutcome>, Vec<UnitOutcome>> {
         let prepared =
             at_once(works.iter_mut().zip(units).collect(), &|(work, unit): (&mut Work<'_>, &WrittenUnit)| {
                 works_on(front_end, units, &unit.location);
                 self.prepare(work)
             });
-        let prepared = match self.unless_one_stopped(prepared, units, front_end) {
-            Ok(prepared) => prepared,
-            Err(outcomes) => return outcomes,
-        };
+        let prepared = self.unless_one_stopped(prepared, units, front_end)?;
         let confirmed = at_once(prepared, &|unit: Opened<'_, Prepared>| {
             works_on(front_end, units, unit.location());
             unit.confirm()
         });
-        let confirmed = match self.unless_one_stopped(confirmed, units, front_end) {
-            Ok(confirmed) => confirmed,
-            Err(outcomes) => return outcomes,
-        };
+        let confirmed = self.unless_one_stopped(confirmed, units, front_end)?;
         let written = at_once(confirmed, &|unit: Opened<'_, Confirmed>| {
             works_on(front_end, units, unit.location());
             unit.write()
@@ -119,7 +113,7 @@ impl FlashJob {
             front_end.ended(number, &outcome);
             outcomes.push(outcome);
         }
-        outcomes
+        Ok(outcomes)
     }
 
     /// Returns the units if none has stopped. Otherwise the error has the outcomes of all: those that haven't stopped go

@@ -3,10 +3,10 @@
 use std::io::{Cursor, Read as _};
 use std::path::PathBuf;
 
+use asm2464::AnyFailure;
 use asm2464_dock::files::toml_file::TomlError;
 use zip::ZipArchive;
 
-use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::gpus::Gpus;
 use crate::patch::Library;

@@ -72,7 +72,7 @@
 //!     budget: BUDGET,
 //! };
 //! let report = run::run(&mut port, &plan, &options, &mut (), Interrupt::never()).map_err(|stopped| stopped.error)?;
-//! # Ok::<(), asmpatch::failure::AnyFailure>(())
+//! # Ok::<(), asm2464::AnyFailure>(())
 //! ```
 
 pub mod advice;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use asm2464::firmware::{BridgeState, restarts_by_f4};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
-use asm2464::{Coded as _, Kind};
+use asm2464::{AnyFailure, Coded as _, Kind};
 use asm2464_host::bridge::{CommandError, ControlError, OpenBridge, Port, PortError, UnitInfo};
 use asm2464_host::pcie::{Header, Pcie, PcieError};
 use derive_more::Display;
@@ -18,7 +18,6 @@ use serde::Serialize;
 use tracing::info;
 
 use crate::advice::Advice;
-use crate::failure::AnyFailure;
 use crate::unit::Live;
 use crate::unit::ask::{self, LINK_STEP_MS, LINK_STEPS, answers, switch_pcie_on};
 use crate::unit::facts::{Asked, PipeState};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
@@ -13,7 +14,6 @@ use super::pcie::{Memory, PcieDevices};
 use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, Pattern};
-use crate::failure::AnyFailure;
 use crate::unit::Live;
 
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.

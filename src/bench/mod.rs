@@ -74,7 +74,7 @@
 //! let plan = BenchPlan::new([DataPath::E4Stock], effort, 1);
 //! let report = bench::run(&mut port.open()?, unit, &plan, Interrupt::never(), &mut ())?;
 //! assert!(report.best(DataPath::E4Stock).is_some_and(|mb_per_s| mb_per_s > 0.0));
-//! # Ok::<(), asmpatch::failure::AnyFailure>(())
+//! # Ok::<(), asm2464::AnyFailure>(())
 //! ```
 
 mod benched_unit;

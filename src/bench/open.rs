@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
@@ -15,7 +16,6 @@ use super::pcie::Memory;
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
-use crate::failure::AnyFailure;
 use crate::unit::ask;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use asm2464::Bdf;
+use asm2464::{AnyFailure, Bdf};
 use asm2464::interrupt::Interrupt;
 use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_host::pcie::{Bar, BarKind, EngineError, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
@@ -11,7 +11,6 @@ use super::path::DataPath;
 use super::plan::{Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, repeat};
-use crate::failure::AnyFailure;
 
 /// Class of display controllers, the only devices whose memory has a known purpose.
 const DISPLAY: u32 = 0x03;

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::AnyFailure;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{CommandError, ControlError};
 use asm2464_host::pcie::EngineError;
@@ -11,7 +12,6 @@ use hdrhistogram::Histogram;
 
 use super::plan::Effort;
 use super::report::{Figures, Outcome, Spread};
-use crate::failure::AnyFailure;
 
 /// Counts of a row.
 pub(super) struct Tally {

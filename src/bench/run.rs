@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
@@ -14,7 +15,6 @@ use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::row::{Halt, Pattern, compare};
-use crate::failure::AnyFailure;
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///

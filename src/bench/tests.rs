@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Kind};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, XdataAddress};
 use asm2464_host::bridge::{
@@ -14,7 +14,6 @@ use asm2464_host::bridge::{
 
 use super::comparison::{AskedRows, Change, ComparedRow};
 use super::*;
-use crate::failure::AnyFailure;
 
 /// A unit with only SRAM and XDATA. It refuses WRITE(16) before the runtime's initialisation. Afterwards each WRITE(16)
 /// takes the next free slot.

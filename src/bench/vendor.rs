@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
@@ -22,7 +22,6 @@ use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Pattern, Tally, repeat};
-use crate::failure::{AnyFailure, Failure};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{AnyFailure, Failure};
 use crate::flash::access::Access;
 use crate::flash::backup::BackedUpUnit;
 use crate::flash::backup_folder;
@@ -10,7 +9,7 @@ use crate::flash::fitting::FiledBackup;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::whole_flash::{self, WholeFlash};
 use crate::image::OpenImage;
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::flash::JedecId;

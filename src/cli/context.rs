@@ -9,7 +9,7 @@ use std::{env, fmt, iter};
 
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::{self, Escape as _};
-use asm2464::{Coded, Kind, Quote};
+use asm2464::{AnyFailure, Coded, Kind, Quote};
 use asm2464_chip::chip::ProofBudget;
 use asm2464_host::usb::sysfs::{TunnelledDevice, TunnelledDock, Tunnels};
 use clap::ColorChoice;
@@ -21,7 +21,7 @@ use super::command_line::CommandLine;
 use super::errors::{self, Exit};
 use super::log::LogArgs;
 use super::{interrupt, print, terminal};
-use crate::failure::{AnyFailure, shown_code};
+use crate::failure::shown_code;
 use crate::image::Images;
 use crate::patch::Library;
 use crate::unit::ConnectError;

@@ -9,7 +9,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464::sram::SRAM_ADDRESS;
-use asm2464::{Bdf, Kind};
+use asm2464::{AnyFailure, Bdf, Failure, Kind};
 use asm2464_chip::practice;
 use asm2464_dock::files::atomic::{self, StagedFolder};
 use asm2464_dock::files::file;
@@ -30,7 +30,6 @@ use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
 use crate::cli::help::ROADS;
 use crate::cli::{Cli, dispatch, interrupt, print};
-use crate::failure::{AnyFailure, Failure};
 
 /// Show the whole trip with nothing attached and no network.
 ///

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{CodeAddress, Image, known_routines};
 use asm2464_chip::code::elf_of_image;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::failure::AnyFailure;
 use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
 };
 use crate::shell;
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;

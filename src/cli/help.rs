@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::{atomic, file};
 use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
@@ -15,7 +15,6 @@ use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::{print, terminal};
-use crate::failure::{AnyFailure, Failure};
 use crate::{embedded, suggest};
 
 /// Print a command's help, a page of the documents, or advice on an error.

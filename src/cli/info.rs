@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::failure::AnyFailure;
 use crate::file_kind::FileKind;
 use crate::flash::backup_folder;
 use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
 use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
 use crate::shell;
+use asm2464::AnyFailure;
 use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};

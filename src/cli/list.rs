@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::advice::Hands;
 use crate::devices::{Devices, KnownDevice};
-use crate::failure::AnyFailure;
 use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
@@ -14,6 +13,7 @@ use crate::restart::retrains;
 use crate::shell;
 use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, ConnectError, Selector};
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;

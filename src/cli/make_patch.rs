@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{AnyFailure, Failure, in_file};
+use crate::failure::in_file;
 use crate::fetch::DEFAULT_IMAGE;
 use crate::patch::{self, Hunk, hunks_from_elf};
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464_dock::files::toml_file;

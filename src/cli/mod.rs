@@ -46,7 +46,7 @@ mod xdata;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::failure::AnyFailure;
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 

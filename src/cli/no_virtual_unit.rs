@@ -1,7 +1,6 @@
 //! `asmpatch virtual` on systems without Unix sockets.
 
-use crate::failure::{AnyFailure, Failure};
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::context::Context;
 use super::errors::Exit;

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use asm2464::AnyFailure;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464_chip::disasm::Line;
@@ -13,7 +14,7 @@ use super::context::Context;
 use super::errors::Exit;
 use super::user_files::ImageFile;
 use super::{print, table, user_files};
-use crate::failure::{AnyFailure, in_file};
+use crate::failure::in_file;
 use crate::patch::{
     ConfigEdits, HunkOnImage, Library, Patch, PatchOnImage, PatchSet, Patched, ReceiptImage, Selection,
 };

@@ -4,11 +4,10 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use crate::advice::Hands;
-use crate::failure::{AnyFailure, Failure};
 use crate::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;

@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::failure::{AnyFailure, Failure};
 use crate::flash::backup_folder;
 use crate::flash::decide::NewFirmware;
 use crate::flash::error::BackupFolderError;
@@ -15,7 +14,7 @@ use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::shell;
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 

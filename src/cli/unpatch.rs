@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{AnyFailure, Failure, in_file};
+use crate::failure::in_file;
 use crate::patch::{self, Library, Patch, Receipt};
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use serde::Serialize;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fmt, fs, io};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN, ParseCodeAddressError};
@@ -15,7 +15,7 @@ use asm2464_dock::files::{atomic, file};
 use i8051::Instruction;
 use serde::Serialize;
 
-use crate::failure::{AnyFailure, Failure, in_file};
+use crate::failure::in_file;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
 use crate::flash::flash_copy::CopyExtent;

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 
-use crate::failure::{AnyFailure, Failure};
 use crate::unit;
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{AnyFailure, in_file};
+use crate::failure::in_file;
 use crate::file_kind::FileKind;
 use crate::patch;
 use crate::shell;
+use asm2464::AnyFailure;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Part;

@@ -3,7 +3,7 @@
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::scsi::{XdataAddress, XdataPage};
-use asm2464::{Coded as _, Kind};
+use asm2464::{AnyFailure, Coded as _, Kind};
 use asm2464_chip::chip::{register_name, registers, unaliased};
 use asm2464_host::pcie::TlpEngine;
 use serde::Serialize;
@@ -15,7 +15,6 @@ use super::errors::Exit;
 use super::flash::ask;
 use super::{pcie, print};
 use crate::cli::interrupt;
-use crate::failure::AnyFailure;
 use crate::suggest;
 use crate::unit::Purpose;
 

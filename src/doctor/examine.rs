@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use asm2464::Bdf;
+use asm2464::{AnyFailure, Bdf};
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
 use asm2464::flash::{PROTECTION, RegisterError, RegisterFlash};
@@ -20,7 +20,6 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::pcie::{EngineError, Link, Pcie, TlpEngine, VendorTlp};
 
-use crate::failure::AnyFailure;
 use crate::flash::observe::Observation;
 use crate::image::Images;
 use crate::unit::facts::{Asked, Exchange, Facts, FlashPart, HostState, PipeState, Problem, Timing};

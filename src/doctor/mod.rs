@@ -61,7 +61,7 @@
 //! let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: None });
 //! // The practice image is no firmware that a runtime drives.
 //! assert!(diagnosis.because.contains(&"firmware"));
-//! # Ok::<(), asmpatch::failure::AnyFailure>(())
+//! # Ok::<(), asm2464::AnyFailure>(())
 //! ```
 
 mod diagnose;

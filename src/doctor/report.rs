@@ -5,14 +5,13 @@
 
 use std::path::PathBuf;
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464_host::bridge::Location;
 use asm2464_host::usb::sysfs::Process;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::flash::identity::is_nobodys;
 use crate::unit::facts::{Asked, Facts, Problem};
 

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::MAX_FILE_LEN;
@@ -22,7 +22,6 @@ use etcetera::BaseStrategy;
 use super::http::{FetchError, FetchEvent, FetchProgress, Limits, Transfer, is_address, shown_address};
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::unpack::{self, Verified, WantedImage};
-use crate::failure::{AnyFailure, Failure};
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]

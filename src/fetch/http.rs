@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, io, iter, thread};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
@@ -20,7 +20,6 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::failure::{AnyFailure, Failure};
 
 /// How long a transfer may take, and how much it may transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]

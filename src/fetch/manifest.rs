@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, ParseVersionError, open_build};
 use asm2464_dock::files::file;
@@ -13,7 +13,6 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::http::is_http;
-use crate::failure::{AnyFailure, Failure};
 use crate::suggest::{nearest, question};
 
 /// The image that `download` fetches by default: the one that tinygrad's tools use.

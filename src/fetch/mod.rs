@@ -45,10 +45,10 @@
 //! # Example
 //!
 //! ```
+//! use asm2464::AnyFailure;
 //! use asm2464::digest::Sha256Digest;
 //! use asm2464::interrupt::Interrupt;
 //! use asm2464_chip::practice;
-//! use asmpatch::failure::AnyFailure;
 //! use asmpatch::fetch::{Cache, Fetcher, Limits, Manifests, Source};
 //!
 //! let folder = tempfile::tempdir()?;

@@ -1,7 +1,7 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::Image;
 use asm2464::interrupt::{Interrupt, Interrupted};
@@ -10,7 +10,6 @@ use super::archive::{Archive, Budget};
 use super::http::{FetchError, is_html};
 use super::manifest::{Manifest, Manifests};
 use super::updater::{self, EmbeddedImage};
-use crate::failure::{AnyFailure, Failure};
 use crate::file_kind::FileKind;
 
 /// How many images an error describes if the wanted image is not among them.

@@ -3,11 +3,10 @@
 
 use std::ops::Range;
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{Image, MAX_FILE_LEN};
 
 use super::archive::{Budget, MAX_SEARCHED};
-use crate::failure::{AnyFailure, Failure};
 
 /// How many parts an error names if no image was found.
 const MAX_NAMED: usize = 16;

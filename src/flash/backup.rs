@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, Image, ImageError, Part, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
@@ -16,7 +16,6 @@ use super::access::{Access, FlashReader, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
-use crate::failure::Failure;
 
 /// Maximum number of characters of a serial number or a port in a folder's name.
 const NAME_MAX: usize = 64;

@@ -7,11 +7,10 @@ use std::time::Duration;
 use asm2464::firmware::BlockIndex;
 use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupted;
-use asm2464::{Coded, Kind, Label};
+use asm2464::{AnyFailure, Coded, Failure, Kind, Label};
 use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
-use crate::failure::{AnyFailure, Failure, Panicked};
 
 /// Reasons a backup or a write stopped, as far as retries and advice differ.
 #[derive(Debug, Error)]
@@ -74,7 +73,7 @@ macro_rules! other {
     };
 }
 
-other!(AnyFailure Failure Interrupted Panicked PortError);
+other!(AnyFailure Failure Interrupted PortError);
 
 impl FlashError {
     pub(super) fn other(label: Label, message: impl Into<String>) -> Self {

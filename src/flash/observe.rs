@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asm2464::AnyFailure;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part, container_len};
 use asm2464::flash::image_file;
@@ -10,7 +11,6 @@ use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Sto
 
 use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::error::FlashError;
-use crate::failure::AnyFailure;
 use crate::image::{Firmware, Images};
 use crate::unit::facts::{Contents, RunningFirmware};
 

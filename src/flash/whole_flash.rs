@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::{JedecId, SECTOR_LEN, SLOT_LEN};
@@ -24,7 +24,6 @@ use super::access::Access;
 use super::backup::{BackedUpUnit, Backup};
 use super::error::{BackupFolderError, FlashError};
 use super::progress::{FlashEvent, FlashProgress};
-use crate::failure::{AnyFailure, Failure};
 
 /// The copy's name in the folder of a backup.
 pub const WHOLE_FLASH: &str = "flash-whole.bin";

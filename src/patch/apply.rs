@@ -1,6 +1,6 @@
 //! Applies patches to an image.
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BodyOffset, Image};
 
@@ -8,7 +8,6 @@ use super::definition::Patch;
 use super::hunk::Hunk;
 use super::receipt::Receipt;
 use super::set::PatchSet;
-use crate::failure::Failure;
 
 /// The result of patching.
 #[derive(Debug, Clone, PartialEq, Eq)]

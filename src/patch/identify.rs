@@ -1,12 +1,11 @@
 //! Identifies patched images, and takes patches out of them.
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 
 use super::definition::Patch;
 use super::library::Library;
-use crate::failure::Failure;
 
 /// The origin of an image, found by undoing patches.
 #[derive(Debug, Clone)]

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::FirmwareVersion;
 
 use super::definition::Patch;
-use crate::failure::{AnyFailure, Failure};
 
 /// Patches, in the order in which they were added, and the known images.
 #[derive(Debug, Clone, Default)]

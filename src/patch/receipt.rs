@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asm2464_dock::files::toml_file;
@@ -12,7 +12,6 @@ use serde::{Deserialize, Deserializer, de};
 use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::set::PatchSet;
-use crate::failure::{AnyFailure, Failure};
 
 /// This program, as receipts name it.
 const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));

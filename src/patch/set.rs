@@ -1,6 +1,6 @@
 //! Selects patches that fit together on one image.
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 
@@ -9,7 +9,6 @@ use super::definition::Patch;
 use super::hunk::Hunk;
 use super::identify::{not_a_base, patched_already};
 use super::library::Library;
-use crate::failure::Failure;
 use crate::suggest::{nearest, question};
 
 /// The user's selection.

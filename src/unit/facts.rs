@@ -7,7 +7,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use asm2464::Coded;
+use asm2464::{AnyFailure, Coded};
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::flash::JedecId;
@@ -18,7 +18,7 @@ use asm2464_host::usb::sysfs::{Process, Sysfs};
 use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::failure::{AnyFailure, shown_code};
+use crate::failure::shown_code;
 use crate::image::Firmware;
 
 /// The answer to a question that need not have been asked.

@@ -1,11 +1,10 @@
 //! A unit that is open, by the firmware that it runs, and the only guard for an SSD behind it.
 
 use asm2464::firmware::BridgeState;
-use asm2464::{Kind, TransportKind};
+use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, PortError, survey};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
 
-use crate::failure::{AnyFailure, Failure};
 
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
 pub enum Live {

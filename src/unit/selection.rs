@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use asm2464::TransportKind;
+use asm2464::{AnyFailure, TransportKind};
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{self, VirtualPort, VirtualUnit};
@@ -18,7 +18,6 @@ use thiserror::Error;
 
 use super::live::{Live, Purpose};
 use crate::devices::Devices;
-use crate::failure::AnyFailure;
 use crate::suggest;
 
 /// The name of a unit: a port path, a serial number, or `virtual[:DIR]`.

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 
-mod coded;
 pub mod digest;
 pub mod escape;
+mod failure;
 pub mod firmware;
 pub mod flash;
 pub mod interrupt;
@@ -13,6 +13,6 @@ pub mod sram;
 pub mod tlp;
 mod transport;
 
-pub use coded::{Coded, Kind, Label, Quote};
+pub use failure::{AnyFailure, Coded, Failure, Kind, Label, Quote};
 pub use tlp::Bdf;
 pub use transport::TransportKind;

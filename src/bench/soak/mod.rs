@@ -5,7 +5,7 @@ mod report;
 
 use std::time::{Duration, Instant};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Kind};
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
@@ -21,7 +21,6 @@ use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, Pattern, compare};
 use super::run::{self, Prepared, Saved};
-use crate::failure::AnyFailure;
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.

@@ -12,9 +12,8 @@ use crate::bench::comparison::{self, AskedRows, Change, ComparedRow};
 use crate::bench::{
     self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point, Row,
 };
-use crate::failure::AnyFailure;
 use crate::unit::{self, Purpose, Selector, Unit};
-use asm2464::TransportKind;
+use asm2464::{AnyFailure, TransportKind};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Kind};
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
@@ -11,7 +11,6 @@ use super::{CheckFailed, measured, seed, spinner, table};
 use crate::bench::{BenchPlan, BenchReport, DataPath, Effort};
 use crate::cli::context::Context;
 use crate::devices::Devices;
-use crate::failure::AnyFailure;
 use crate::unit;
 
 /// A unit's self-test after a write; `None` if there was none.

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
-use crate::failure::AnyFailure;
 use crate::unit::{Purpose, Unit};
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;

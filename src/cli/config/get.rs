@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::AnyFailure;
 use crate::flash::observe;
 use crate::suggest::{nearest, question};
+use asm2464::AnyFailure;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{ConfigBlock, ConfigField, FieldKind, known_blocks};

@@ -3,9 +3,8 @@
 pub(super) mod get;
 mod set;
 
-use crate::failure::{AnyFailure, Failure};
 use crate::flash::access::UnitBlocks;
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock};
 
 use super::context::Context;

@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::NewFirmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
@@ -12,7 +11,7 @@ use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
 use crate::unit::ConnectError;
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{ConfigField, Image};
 
 use super::read;

@@ -5,8 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::failure::{AnyFailure, Failure};
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::interrupt::Interrupt;
 
 /// How often to check for Ctrl-C while nobody answers.

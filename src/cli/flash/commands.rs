@@ -223,14 +223,13 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
-    use crate::failure::Failure;
     use crate::flash::backup::{BackedUpUnit, Backup};
     use crate::flash::error::FlashError;
     use crate::flash::fitting::{Fit, FittingBackup};
     use crate::flash::offers::offers;
     use crate::flash::progress::{FlashStep, StoppedState};
     use crate::flash::recovery::{FlashFailure, WrittenUnit};
-    use asm2464::Kind;
+    use asm2464::{Failure, Kind};
     use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
     use asm2464::interrupt::Interrupted;
     use asm2464_chip::practice;

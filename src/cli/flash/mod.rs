@@ -17,7 +17,6 @@ use super::arguments::{BackupPlace, KnownUnits, PatchDirs, PcapArgs, UNIT};
 use super::context::Context;
 use crate::cli::errors::Exit;
 
-use crate::failure::AnyFailure;
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, NewFirmware};
@@ -29,6 +28,7 @@ use crate::flash::serials::SerialSeries;
 use crate::patch::ConfigEdits;
 use crate::shell;
 use crate::unit::Selector;
+use asm2464::AnyFailure;
 use asm2464::firmware::{BridgeState, ConfigBlock};
 pub use screen::Screen;
 pub use session::{Choice, WritingRun};

@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::failure::AnyFailure;
 use crate::flash::access::Access;
 use crate::flash::backup::{self, Backup};
 use crate::flash::progress::{FlashEvent, FlashStep};
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::devices::Devices;
-use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::{Examined, NewFirmware};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
@@ -20,7 +19,7 @@ use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
-use asm2464::{Coded as _, Kind};
+use asm2464::{AnyFailure, Coded as _, Failure, Kind};
 use asm2464_host::bridge::Port;
 
 use super::held;

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::bench::BenchReport;
 use crate::devices::Devices;
-use crate::failure::AnyFailure;
 use crate::flash::behaviour::Runs;
 use crate::flash::decide::Terms;
 use crate::flash::error::FlashError;
@@ -22,7 +21,7 @@ use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, UsbId};
 use asm2464::flash::RegisterError;
-use asm2464::{Coded, Label};
+use asm2464::{AnyFailure, Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
 use serde::Serialize;
 

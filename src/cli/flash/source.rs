@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::NewFirmware;
 use crate::image::{Images, Proof};
 use crate::patch::{self, ConfigEdits, Expectations};
 use crate::suggest;
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Part};
 

@@ -4,11 +4,10 @@ pub(super) mod show;
 
 use std::time::{Duration, Instant};
 
-use crate::failure::AnyFailure;
 use crate::restart::cycle_pcie;
 use crate::unit::ask::{LINK_STEP_MS, LINK_STEPS};
 use crate::unit::{Live, Purpose};
-use asm2464::Bdf;
+use asm2464::{AnyFailure, Bdf};
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;

@@ -1,7 +1,6 @@
 //! The commands of `run --cdb`: their data, the transport that they go over, and their answers.
 
-use crate::failure::{AnyFailure, Failure};
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{BridgeState, UAS_CLASS};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Cdb, DataLength};

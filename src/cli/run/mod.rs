@@ -8,8 +8,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::failure::AnyFailure;
-use asm2464::Bdf;
+use asm2464::{AnyFailure, Bdf};
 use asm2464::digest::to_hex;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{Cdb, XdataAddress};

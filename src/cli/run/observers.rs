@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::to_hex;
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464::scsi::{XdataAddress, XdataPage};
@@ -15,7 +15,6 @@ use asm2464_dock::pcap::{Device, UrbEnd};
 
 use super::{EventKind, place, xdata};
 use crate::cli::user_files::{self, LoadedSymbols};
-use crate::failure::{AnyFailure, Failure};
 
 /// The bit of bmRequestType and bEndpointAddress for data to the host.
 const TO_HOST: u8 = 0x80;

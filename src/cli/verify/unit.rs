@@ -1,10 +1,10 @@
 //! `verify --device`: compares a unit's flash with an image.
 
-use crate::failure::AnyFailure;
 use crate::flash::access::Access;
 use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
 use crate::unit::{self, Selector};
+use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{FileOffset, Part};
 use serde::Serialize;

@@ -15,7 +15,7 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
@@ -29,7 +29,6 @@ use super::backup::{BackedUpUnit, Backup};
 use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
 use super::flash_copy::CopyExtent;
-use crate::failure::Failure;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
 /// Version of the folder's format.

@@ -11,7 +11,7 @@ mod registers;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asm2464::Kind;
+use asm2464::{Failure, Kind};
 use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
@@ -28,7 +28,6 @@ use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
 use super::{backup, backup_folder};
-use crate::failure::Failure;
 
 /// Result of reading back a block of which only the [kept bytes](kept_bytes) are the same.
 const NOT_COMPARED: &str =

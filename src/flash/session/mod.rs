@@ -13,7 +13,7 @@ use std::sync::Arc;
 use asm2464::firmware::FirmwareVersion;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
-use asm2464::{Coded as _, Kind};
+use asm2464::{AnyFailure, Coded as _, Failure, Kind};
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
@@ -33,7 +33,7 @@ use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, Look, Step
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
 use crate::devices::Devices;
-use crate::failure::{AnyFailure, Failure, fenced};
+use crate::failure::fenced;
 use crate::image::Images;
 use crate::runtimes::Runtime;
 use crate::unit;

@@ -1,13 +1,12 @@
 //! Patch files: what a patch says, checked as far as possible without an image.
 
-use asm2464::Kind;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464_dock::files::toml_file;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::config_edits::ConfigEdits;
 use super::hunk::Hunk;
-use crate::failure::{AnyFailure, Failure};
 
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, FirmwareVersion, FlashAddress, Image};
-use asm2464::{Kind, Label};
+use asm2464::{AnyFailure, Failure, Kind, Label};
 use serde::Serialize;
 
 use super::definition::{Effect, Patch};
@@ -13,7 +13,6 @@ use super::identify::{Identified, identify, patches_in};
 use super::library::Library;
 use super::receipt::{Receipt, ReceiptImage, ReceiptPatch};
 use super::set::PatchSet;
-use crate::failure::{AnyFailure, Failure};
 
 /// What to compare a file with, in addition to checking its container.
 #[derive(Default)]

@@ -7,12 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::UsbId;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::toml_file;
 use asm2464_host::usb::{DOCKS, KnownUnits};
 use serde::{Deserialize, Serialize};
-
 
 /// The longest product or maker name, in characters: it is shown on one line.
 const MAX_NAME: usize = 48;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use asm2464::{AnyFailure, Bdf};
 use asm2464::interrupt::Interrupt;
 use asm2464::tlp::{CompletionStatus, Tlp};
+use asm2464::{AnyFailure, Bdf};
 use asm2464_host::pcie::{Bar, BarKind, EngineError, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
 
 use super::path::DataPath;

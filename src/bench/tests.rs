@@ -5,9 +5,9 @@ use std::mem;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use asm2464::{AnyFailure, Kind};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, XdataAddress};
+use asm2464::{AnyFailure, Kind};
 use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
 use asm2464_host::bridge::{
     Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Transport, TransportKind, Workload,

@@ -9,11 +9,11 @@ use crate::flash::fitting::FiledBackup;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::whole_flash::{self, WholeFlash};
 use crate::image::OpenImage;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::flash::JedecId;
 use asm2464::progress::Progress as _;
+use asm2464::{AnyFailure, Failure, Kind};
 use serde::Serialize;
 
 use super::arguments::{BackupPlace, PortArgs};

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use asm2464::{Failure, Kind};
 use asm2464::escape::Escape as _;
+use asm2464::{Failure, Kind};
 use asm2464_dock::files::file;
 use asm2464_dock::files::queue::{Counts, Queue, QueueEnd, Sink};
 use tracing::field::Field;

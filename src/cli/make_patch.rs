@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::failure::in_file;
 use crate::fetch::DEFAULT_IMAGE;
 use crate::patch::{self, Hunk, hunks_from_elf};
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::toml_file;
 
 use super::arguments::{self, PatchDirs};

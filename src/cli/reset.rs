@@ -7,10 +7,10 @@ use crate::advice::Hands;
 use crate::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{Location, Port};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;

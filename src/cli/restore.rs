@@ -14,8 +14,8 @@ use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::shell;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::atomic;
 
 use super::arguments::PatchDirs;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::failure::in_file;
 use crate::patch::{self, Library, Patch, Receipt};
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
+use asm2464::{AnyFailure, Failure, Kind};
 use serde::Serialize;
 
 use super::arguments::PatchDirs;

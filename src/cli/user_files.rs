@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fmt, fs, io};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN, ParseCodeAddressError};
 use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
 use asm2464_dock::files::{atomic, file};
 use i8051::Instruction;

@@ -1,8 +1,8 @@
 //! The `asmpatch virtual set` command: writes a virtual unit's bridge.toml, in the same words in every shell.
 
 use crate::unit::{self, Selector};
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::virtual_unit::VirtualUnit;
 
 use super::context::Context;

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::thread;
 
 use crate::unit;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
 use asm2464_dock::virtual_unit::{VirtualUnit, replug};

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::time::Instant;
 
-use asm2464::{AnyFailure, Bdf};
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
 use asm2464::flash::{PROTECTION, RegisterError, RegisterFlash};
@@ -12,6 +11,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress};
 use asm2464::sram::DMA_STATE;
 use asm2464::tlp::LTSSM;
+use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 use asm2464_host::bridge::open::OpenCommand;

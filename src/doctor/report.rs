@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use asm2464::{Failure, Kind};
 use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::{Failure, Kind};
 use asm2464_host::bridge::Location;
 use asm2464_host::usb::sysfs::Process;
 use serde::{Deserialize, Serialize};

@@ -5,12 +5,11 @@
 
 use std::io::{self, Cursor, Read};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind};
 use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
-
 
 /// More members than any firmware archive has. Each member costs memory before its name is read.
 const MAX_MEMBERS: usize = 0x1_0000;

@@ -9,11 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::MAX_FILE_LEN;
 use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::{atomic, file};
 use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;

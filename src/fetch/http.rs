@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, io, iter, thread};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
+use asm2464::{AnyFailure, Failure, Kind};
 use derive_more::Display;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -19,7 +19,6 @@ use reqwest::{Client, Proxy, Response, Url, header, redirect};
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-
 
 /// How long a transfer may take, and how much it may transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, ParseVersionError, open_build};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;
 use derive_more::Display;

@@ -1,10 +1,10 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::Image;
 use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::archive::{Archive, Budget};
 use super::http::{FetchError, is_html};

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{Image, MAX_FILE_LEN};
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::archive::{Budget, MAX_SEARCHED};
 

@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use asm2464::{Failure, Kind};
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, Image, ImageError, Part, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
+use asm2464::{Failure, Kind};
 use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -11,7 +11,6 @@ use asm2464::{AnyFailure, Coded, Failure, Kind, Label};
 use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
-
 /// Reasons a backup or a write stopped, as far as retries and advice differ.
 #[derive(Debug, Error)]
 pub enum FlashError {

@@ -1,8 +1,8 @@
 //! The neutral identity: what a stock image gets on a board without any configuration. The known blocks are no choice
 //! there, because they make the board a "TinyEnclosure" with another maker's USB4 names and its USB4 identity.
 
-use asm2464::{Failure, Kind};
 use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, UsbId, known_blocks};
+use asm2464::{Failure, Kind};
 
 use super::identity::{is_nobodys, is_template};
 

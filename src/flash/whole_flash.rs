@@ -12,11 +12,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::{JedecId, SECTOR_LEN, SLOT_LEN};
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::atomic::{self, AtomicWriteError};
 use asm2464_dock::files::file;
 

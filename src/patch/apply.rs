@@ -1,8 +1,8 @@
 //! Applies patches to an image.
 
-use asm2464::{Failure, Kind};
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BodyOffset, Image};
+use asm2464::{Failure, Kind};
 
 use super::definition::Patch;
 use super::hunk::Hunk;

@@ -1,7 +1,7 @@
 //! Makes hunks from code that an author linked into an ELF file.
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{Bank, CodeAddress, Image};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::code::{from_elf_address, loaded_pieces};
 
 use super::hunk::Hunk;

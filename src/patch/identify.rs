@@ -1,8 +1,8 @@
 //! Identifies patched images, and takes patches out of them.
 
-use asm2464::{Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
+use asm2464::{Failure, Kind};
 
 use super::definition::Patch;
 use super::library::Library;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::FirmwareVersion;
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::definition::Patch;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::toml_file;
 use serde::{Deserialize, Deserializer, de};
 

@@ -1,8 +1,8 @@
 //! Selects patches that fit together on one image.
 
-use asm2464::{Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
+use asm2464::{Failure, Kind};
 
 use super::config_edits::ConfigEdits;
 use super::definition::Patch;

@@ -7,7 +7,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use asm2464::{AnyFailure, Coded};
+use asm2464::AnyFailure;
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::flash::JedecId;
@@ -69,16 +69,10 @@ pub struct Problem {
     pub message: String,
 }
 
-impl<E: Coded> From<E> for Problem {
+impl<E: Into<AnyFailure>> From<E> for Problem {
     fn from(error: E) -> Self {
-        Self { code: shown_code(&error), message: error.to_string() }
-    }
-}
-
-impl From<AnyFailure> for Problem {
-    fn from(failure: AnyFailure) -> Self {
-        let error = failure.coded();
-        Self { code: shown_code(error), message: error.to_string() }
+        let failure: AnyFailure = error.into();
+        Self { code: shown_code(failure.coded()), message: failure.to_string() }
     }
 }
 

@@ -5,7 +5,6 @@ use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, PortError, survey};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
 
-
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
 pub enum Live {
     /// The vendor's firmware: SCSI commands. The boot loader takes only those that write the flash.

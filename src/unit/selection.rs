@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use asm2464::{AnyFailure, TransportKind};
 use asm2464::firmware::BridgeState;
+use asm2464::{AnyFailure, TransportKind};
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{self, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Port, PortError, PortPath, UnitInfo, Watch};

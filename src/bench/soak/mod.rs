@@ -5,9 +5,9 @@ mod report;
 
 use std::time::{Duration, Instant};
 
-use asm2464::{AnyFailure, Kind};
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
+use asm2464::{AnyFailure, Kind};
 use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
 pub use report::{
     Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,

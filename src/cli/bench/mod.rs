@@ -13,9 +13,9 @@ use crate::bench::{
     self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point, Row,
 };
 use crate::unit::{self, Purpose, Selector, Unit};
-use asm2464::{AnyFailure, TransportKind};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, TransportKind};
 use asm2464_dock::files::atomic;
 use asm2464_dock::pcap::Capture;
 use indicatif::{HumanDuration, ProgressBar};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use asm2464::{AnyFailure, Kind};
 use asm2464::firmware::BridgeState;
+use asm2464::{AnyFailure, Kind};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
 

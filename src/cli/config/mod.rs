@@ -4,8 +4,8 @@ pub(super) mod get;
 mod set;
 
 use crate::flash::access::UnitBlocks;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock};
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::context::Context;
 use crate::cli::errors::Exit;

@@ -11,8 +11,8 @@ use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
 use crate::unit::ConnectError;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{ConfigField, Image};
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::read;
 use crate::cli::arguments::PatchDirs;

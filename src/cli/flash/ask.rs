@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind};
 
 /// How often to check for Ctrl-C while nobody answers.
 const TICK: Duration = Duration::from_millis(100);

@@ -229,9 +229,9 @@ mod tests {
     use crate::flash::offers::offers;
     use crate::flash::progress::{FlashStep, StoppedState};
     use crate::flash::recovery::{FlashFailure, WrittenUnit};
-    use asm2464::{Failure, Kind};
     use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
     use asm2464::interrupt::Interrupted;
+    use asm2464::{Failure, Kind};
     use asm2464_chip::practice;
 
     use super::*;

@@ -6,9 +6,9 @@ use crate::flash::decide::NewFirmware;
 use crate::image::{Images, Proof};
 use crate::patch::{self, ConfigEdits, Expectations};
 use crate::suggest;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Part};
+use asm2464::{AnyFailure, Failure, Kind};
 
 use super::Args;
 use crate::cli::context::Context;

@@ -1,9 +1,9 @@
 //! The commands of `run --cdb`: their data, the transport that they go over, and their answers.
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::firmware::{BridgeState, UAS_CLASS};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Cdb, DataLength};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::boot::Enumerated;
 use asm2464_chip::chip::{Driver, Ending, RunEnd, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;

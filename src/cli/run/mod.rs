@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use asm2464::{AnyFailure, Bdf};
 use asm2464::digest::to_hex;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{Cdb, XdataAddress};
+use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::boot;
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, RunEnd, Speed, Unanswered};
 use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};

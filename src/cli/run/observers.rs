@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::to_hex;
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::{UsbEvent, Watch, register_name};
 use asm2464_chip::mcu::{AccessKind, Observer, Step, Trace, assembly};
 use asm2464_chip::profile::{Coverage, Profile};

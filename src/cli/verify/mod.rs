@@ -10,10 +10,10 @@ use crate::image::{Images, OpenImage};
 use crate::patch::{self, Difference, Expectations, Library, PatchOnImage, Receipt, Verification};
 use crate::shell;
 use crate::unit::Selector;
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{FirmwareVersion, Image, ImageError};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::practice;
 use serde::Serialize;
 

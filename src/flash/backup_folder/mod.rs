@@ -15,10 +15,10 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use asm2464::{Failure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
+use asm2464::{Failure, Kind};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;

@@ -11,11 +11,11 @@ mod registers;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asm2464::{Failure, Kind};
 use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
+use asm2464::{Failure, Kind};
 use asm2464_host::bridge::{CommandError, Location, Port, UnitInfo};
 use tracing::{debug, info};
 

@@ -1,7 +1,7 @@
 //! Patch files: what a patch says, checked as far as possible without an image.
 
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::toml_file;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use asmpatch::cli::errors::Exit;
 
-use asm2464::{AnyFailure, Kind};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Kind};
 use asmpatch::fetch::{Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, Limits, Source};
 use server::{Server, send, send_file};
 

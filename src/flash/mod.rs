@@ -7,7 +7,7 @@
 //! # The trip
 //!
 //! ```text
-//!  Port ─► Observation ─┐                        Permission, Refusal        FlashReport
+//!  Port ─► Observation ─┐                        Allowed, Decision          FlashReport
 //!                       ├─► FlashPlan ─► Examined ─► decide ─► Terms ─► prepare ─► confirm ─► write ─► Runs
 //!  Proof ───────────────┘      ▲                                          │                   │
 //!  Backup, FlashCopy ──────────┘                                          └─► backup_folder   └─► StoppedState ─► Step

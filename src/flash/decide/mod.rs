@@ -1,13 +1,11 @@
 //! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
+use asm2464::{Failure, Kind, Label};
 use asm2464_chip::practice;
 use asm2464_host::bridge::UnitInfo;
-use derive_more::Display;
-use thiserror::Error;
 
 use super::access::is_readable;
 use super::fitting::{FittingBackup, versions_run};
@@ -66,14 +64,8 @@ pub struct Examined {
     pub flashed: Option<Arc<Proof>>,
 }
 
-/// The units on this machine's buses that are not part of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Neighbours {
-    /// All of them.
-    Listed(Vec<UnitInfo>),
-    /// The system could not list them, for this reason.
-    Unknown(String),
-}
+/// The units on this machine's buses that are not part of a run, or why the system could not list them.
+pub type Neighbours = Result<Vec<UnitInfo>, String>;
 
 /// A permission of [`Allowed`] that a command after a run may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,145 +78,30 @@ pub enum Permission {
     OtherLine,
 }
 
-/// Reasons a write needs [`Permission::Unproven`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
-pub enum Unproven {
-    /// The image's code can't be executed.
-    #[display(
-        "the image does not boot on the chip model, which may not cover its version, so asmpatch couldn't prove that \
-         the unit would take firmware again"
-    )]
-    NotExecuted,
-    /// The image is unknown.
-    #[display(
-        "the image is unknown, so nobody has said that it works on silicon; on the chip model it boots and takes \
-         firmware again"
-    )]
-    UnknownImage,
-    /// The image is the practice image, and the port is real.
-    #[display("the practice image has never run on silicon, and a real chip would not enumerate with it")]
-    Practice,
-    /// The backup is a virtual unit's, and the port is real.
-    #[display("this is a virtual unit's backup: its content has never run on silicon")]
-    VirtualBackup,
-}
-
-/// Decision about a unit.
+/// Decision about a unit. A unit that is refused was not written. A refusal with a variant of its own leaves the user
+/// another way. A unit whose disk is in use is refused by its port.
 #[derive(Debug)]
 pub enum Decision {
     /// The unit is written, on these terms.
     Write(Terms),
     /// The unit already holds the whole plan.
     Nothing,
-    /// The unit is not written, for this reason.
-    Refused(Refusal),
+    /// Refused: the unit can't be backed up.
+    NoBackup(Failure),
+    /// Refused: the unit would get the known or neutral blocks although a backup may have its own, and nobody can be
+    /// asked.
+    OwnBackup(Failure),
+    /// Refused: the unit would get the identity of the unit that the backup is of.
+    OthersBackup(Failure),
+    /// Refused for another reason.
+    Refused(Failure),
 }
-
-/// Reasons a unit is not written. Nothing was written. A unit whose disk is in use is refused by its port.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refusal {
-    /// The unit can't be backed up.
-    #[error("{device}: the unit runs its {state}, so asmpatch can't back it up")]
-    NoBackup {
-        /// The port.
-        device: String,
-        /// The unit's state.
-        state: BridgeState,
-    },
-    /// The unit would get the known or neutral blocks although a backup may have its own, and nobody can be asked.
-    #[error("{device}: the unit would get an identity that is not its own, although {} may have that", folder.display())]
-    OwnBackup {
-        /// The port.
-        device: String,
-        /// The backup that fits best.
-        folder: PathBuf,
-    },
-    /// No command could write the unit again while it runs this image.
-    #[error("{device}: the image fails this check on a model of the chip: {failed}")]
-    NotRewritable {
-        /// The port.
-        device: String,
-        /// The failed check and its fault.
-        failed: String,
-    },
-    /// What would be written is not known to work.
-    #[error("{device}: {}", why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Unproven {
-        /// The port.
-        device: String,
-        /// The reasons.
-        why: Vec<Unproven>,
-    },
-    /// The unit's boot loader shows a serial number, and the unit would get another unit's.
-    #[error("{device}: the unit would get {what}")]
-    OtherBackup {
-        /// The port.
-        device: String,
-        /// The identity that it would get.
-        what: Cloned,
-    },
-    /// The unit would get another unit's identity.
-    #[error("{device}: the unit would get {what}")]
-    Clone {
-        /// The port.
-        device: String,
-        /// The identity that it would get.
-        what: Cloned,
-    },
-    /// The version's line would change, and nobody can be asked, or its first byte changes.
-    #[error("{device}: the version's line changes from {from} to {to}")]
-    OtherLine {
-        /// The port.
-        device: String,
-        /// The unit's version.
-        from: FirmwareVersion,
-        /// The image's version.
-        to: FirmwareVersion,
-    },
-    /// The other connected units can't be listed, and nobody can be asked.
-    #[error("{device}: couldn't check whether another unit has the same serial number: {why}")]
-    UnknownNeighbours {
-        /// The port.
-        device: String,
-        /// Why they can't be listed.
-        why: String,
-    },
-    /// The unit would come back under an ID that is not known.
-    #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
-    UnlistedId {
-        /// The port.
-        device: String,
-        /// The ID.
-        id: UsbId,
-    },
-    /// Another unit was refused, and all or none are to be written.
-    #[error("{device}: not written, because {because} is not")]
-    AllOrNone {
-        /// The port.
-        device: String,
-        /// The refused units.
-        because: String,
-    },
-}
-
-asm2464::coded!(Refusal {
-    NoBackup => Refused "asmpatch::flash::no_backup",
-    OwnBackup => Refused "asmpatch::flash::own_backup",
-    NotRewritable => Refused "asmpatch::flash::not_rewritable",
-    Unproven => Refused "asmpatch::flash::unproven",
-    OtherBackup => Refused "asmpatch::flash::other_backup",
-    Clone => Refused "asmpatch::flash::clone",
-    OtherLine => Refused "asmpatch::flash::other_line",
-    UnknownNeighbours => Refused "asmpatch::flash::neighbours",
-    UnlistedId => Refused "asmpatch::flash::unlisted_id",
-    AllOrNone => Refused "asmpatch::flash::all_or_none",
-});
 
 /// Terms of a write: what the user must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Reasons that the write is unproven.
-    pub unproven: Vec<Unproven>,
+    /// Reasons that the write is unproven, in words: it needs [`Permission::Unproven`].
+    pub unproven: Vec<&'static str>,
     /// The identity that the unit takes from another unit.
     pub cloned: Option<Cloned>,
     /// Other units with the serial number that this unit keeps.
@@ -239,11 +116,8 @@ pub struct Terms {
 
 /// Decides about every unit of a run. `connected` are the units on this machine's buses that are not part of it.
 pub fn decide(units: &[&Examined], subject: &NewFirmware, allowed: Allowed, connected: &Neighbours) -> Vec<Decision> {
-    let decide_one = |(at, unit): (usize, &&Examined)| {
-        let others = Others { units, at, connected };
-        unit.decide(subject, allowed, &others).unwrap_or_else(Decision::Refused)
-    };
-    units.iter().enumerate().map(decide_one).collect()
+    let others = |at| Others { units, at, connected };
+    units.iter().enumerate().map(|(at, unit)| unit.decide(subject, allowed, &others(at))).collect()
 }
 
 /// All units but the one at index `at`.
@@ -264,7 +138,7 @@ impl Others<'_> {
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses can't be a virtual unit's twin.
-        if let Neighbours::Listed(connected) = self.connected
+        if let Ok(connected) = self.connected
             && self.units.get(self.at).is_some_and(|unit| !unit.seen.attached.location.is_virtual())
         {
             let connected = connected.iter().filter(|other| other.serial() == serial);
@@ -305,18 +179,23 @@ impl Examined {
         self.plan.planned_identity()
     }
 
-    fn decide(&self, subject: &NewFirmware, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
+    fn decide(&self, subject: &NewFirmware, allowed: Allowed, others: &Others<'_>) -> Decision {
         let seen = &self.seen;
-        let device = || seen.attached.location.to_string();
+        let device = seen.attached.location.to_string();
+        let refusal = |label: Label, why: String| Failure::new(label, format!("{device}: {why}"));
+        // No command could write the unit again while it runs this image.
         if let Rewritable::No(failed) = &subject.proof.rewritable {
-            return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
+            let label = Kind::Refused.code("asmpatch::flash::not_rewritable");
+            let why = format!("the image fails this check on a model of the chip: {failed}");
+            return Decision::Refused(refusal(label, why));
         }
         if !allowed.force && self.is_there_already(subject) {
-            return Ok(Decision::Nothing);
+            return Decision::Nothing;
         }
         let unproven = self.unproven(subject);
         if !unproven.is_empty() && !allowed.unproven {
-            return Err(Refusal::Unproven { device: device(), why: unproven });
+            let label = Kind::Refused.code("asmpatch::flash::unproven");
+            return Decision::Refused(refusal(label, unproven.join("; ")));
         }
         // These two refusals come before the one for a missing backup: the command in its help must change neither the
         // identity nor the line unasked.
@@ -325,44 +204,58 @@ impl Examined {
             && seen.attached.state == BridgeState::BootLoader
             && !allowed.clone_identity
         {
-            return Err(Refusal::OtherBackup { device: device(), what: what.clone() });
+            let label = Kind::Refused.code("asmpatch::flash::other_backup");
+            return Decision::OthersBackup(refusal(label, format!("the unit would get {what}")));
         }
         let other_line = self.other_line();
         if let Some((from, to)) = other_line
             && (allowed.unasked || from.line()[0] != to.line()[0])
             && !allowed.other_line
         {
-            return Err(Refusal::OtherLine { device: device(), from, to });
+            let label = Kind::Refused.code("asmpatch::flash::other_line");
+            return Decision::Refused(refusal(label, format!("the version's line changes from {from} to {to}")));
         }
         if !allowed.no_backup && !is_readable(seen.attached.state) {
-            return Err(Refusal::NoBackup { device: device(), state: seen.attached.state });
+            let label = Kind::Refused.code("asmpatch::flash::no_backup");
+            let why = format!("the unit runs its {}, so asmpatch can't back it up", seen.attached.state);
+            return Decision::NoBackup(refusal(label, why));
         }
         let own_backups = if allowed.clone_identity { Vec::new() } else { self.own_backups() };
         if let Some(backup) = own_backups.first()
             && allowed.unasked
         {
-            return Err(Refusal::OwnBackup { device: device(), folder: backup.folder.clone() });
+            let label = Kind::Refused.code("asmpatch::flash::own_backup");
+            let folder = backup.folder.display();
+            let why = format!("the unit would get an identity that is not its own, although {folder} may have that");
+            return Decision::OwnBackup(refusal(label, why));
         }
         if let Some(what) = &cloned
             && !allowed.clone_identity
         {
-            return Err(Refusal::Clone { device: device(), what: what.clone() });
+            let label = Kind::Refused.code("asmpatch::flash::clone");
+            let failure = refusal(label, format!("the unit would get {what}"));
+            return match what {
+                Cloned::OtherSerial { .. } | Cloned::OtherUsb4 => Decision::OthersBackup(failure),
+                Cloned::SharedSerial { .. } | Cloned::SharedUsb4(_) => Decision::Refused(failure),
+            };
         }
         let unknown_neighbours = match others.connected {
-            Neighbours::Unknown(why) if !seen.attached.location.is_virtual() => Some(why.clone()),
+            Err(why) if !seen.attached.location.is_virtual() => Some(why.clone()),
             _ => None,
         };
         if let Some(why) = &unknown_neighbours
             && allowed.unasked
             && !allowed.clone_identity
         {
-            return Err(Refusal::UnknownNeighbours { device: device(), why: why.clone() });
+            let label = Kind::Refused.code("asmpatch::flash::neighbours");
+            let why = format!("couldn't check whether another unit has the same serial number: {why}");
+            return Decision::Refused(refusal(label, why));
         }
         let twins = match (&cloned, self.planned().serial) {
             (None, Some(serial)) => others.with_serial(&serial, allowed.clone_identity),
             _ => Vec::new(),
         };
-        Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line }))
+        Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line })
     }
 
     /// The backups with an identity that the unit would lose to that of the known or neutral blocks.
@@ -395,14 +288,27 @@ impl Examined {
             }
     }
 
-    fn unproven(&self, subject: &NewFirmware) -> Vec<Unproven> {
-        let real = !self.seen.attached.location.is_virtual();
+    fn unproven(&self, subject: &NewFirmware) -> Vec<&'static str> {
+        let is_real = !self.seen.attached.location.is_virtual();
         let mut why = Vec::new();
-        let mut add = |is_so: bool, reason| why.extend(is_so.then_some(reason));
-        add(subject.proof.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
-        add(subject.is_unknown, Unproven::UnknownImage);
-        add(real && subject.firmware().is_practice(), Unproven::Practice);
-        add(real && subject.from_virtual, Unproven::VirtualBackup);
+        if subject.proof.rewritable == Rewritable::Unknown {
+            why.push(
+                "the image does not boot on the chip model, which may not cover its version, so asmpatch couldn't prove \
+                 that the unit would take firmware again",
+            );
+        }
+        if subject.is_unknown {
+            why.push(
+                "the image is unknown, so nobody has said that it works on silicon; on the chip model it boots and takes \
+                 firmware again",
+            );
+        }
+        if is_real && subject.firmware().is_practice() {
+            why.push("the practice image has never run on silicon, and a real chip would not enumerate with it");
+        }
+        if is_real && subject.from_virtual {
+            why.push("this is a virtual unit's backup: its content has never run on silicon");
+        }
         why
     }
 
@@ -482,9 +388,15 @@ pub fn permissions_back(
 
 fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Permission> {
     let mut needed = Vec::new();
-    needed.extend(unproven.then_some(Permission::Unproven));
-    needed.extend(clone_identity.then_some(Permission::CloneIdentity));
-    needed.extend(other_line.then_some(Permission::OtherLine));
+    if unproven {
+        needed.push(Permission::Unproven);
+    }
+    if clone_identity {
+        needed.push(Permission::CloneIdentity);
+    }
+    if other_line {
+        needed.push(Permission::OtherLine);
+    }
     needed
 }
 

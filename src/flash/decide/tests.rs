@@ -1,7 +1,8 @@
 //! Tests of decisions about units that are made up here.
 
-use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
-use asm2464::flash::BlockBytes;
+use asm2464::Coded as _;
+use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId, known_blocks};
+use asm2464::flash::{BlockBytes, Slot};
 use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
 
@@ -16,7 +17,7 @@ use crate::image::samples;
 use crate::tests::unit;
 
 /// Only the units of the run are connected.
-const ALONE: Neighbours = Neighbours::Listed(Vec::new());
+const ALONE: Neighbours = Ok(Vec::new());
 
 /// An image of the same version with other code.
 fn another() -> Image {
@@ -33,14 +34,7 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     let state = if image.is_some() { BridgeState::Vendor } else { BridgeState::BootLoader };
     let identity = UnitIdentity::of(blocks.each_ref().map(Option::as_ref));
     let attached = UnitInfo { state, serial: identity.serial, ..unit(device, "") };
-    let parts = image.map(|image| {
-        let file = image.to_file();
-        Part::ALL.map(|part| {
-            let mut bytes = part.of(&file).to_vec();
-            bytes.resize(part.max_len(), 0xFF);
-            bytes
-        })
-    });
+    let parts = image.map(|image| Slot::of([&[0; 128]; 2], &image.to_file()).parts().map(<[u8]>::to_vec));
     let version = image.map(Image::version);
     let e4_extension = image.map(|_| false);
     let running = Running { state, version, parts, e4_extension, storage: None };
@@ -90,6 +84,22 @@ fn written(decision: Decision) -> Terms {
         Decision::Write(terms) => terms,
         other => panic!("not written: {other:?}"),
     }
+}
+
+/// The failure of a decision.
+fn refusal(decision: &Decision) -> &Failure {
+    match decision {
+        Decision::NoBackup(why) | Decision::OwnBackup(why) | Decision::OthersBackup(why) | Decision::Refused(why) => why,
+        Decision::Write(_) | Decision::Nothing => panic!("not refused: {decision:?}"),
+    }
+}
+
+/// Whether a unit is refused because it would get this of another unit's, which is in the backup, or is not.
+fn is_clone(decision: &Decision, what: &str, is_in_backup: bool) -> bool {
+    let failure = refusal(decision);
+    matches!(decision, Decision::OthersBackup(_)) == is_in_backup
+        && failure.code() == "asmpatch::flash::clone"
+        && failure.to_string().contains(&format!("the unit would get {what}"))
 }
 
 #[test]
@@ -152,7 +162,7 @@ fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
     let everything =
         Allowed { no_backup: true, unproven: true, clone_identity: true, other_line: true, force: true, unasked: true };
     let decision = decide_alone(&seen, &kept(&seen, &image), &subject, everything);
-    assert!(matches!(decision, Decision::Refused(Refusal::NotRewritable { .. })));
+    assert_eq!(refusal(&decision).code(), "asmpatch::flash::not_rewritable");
 }
 
 #[test]
@@ -161,18 +171,26 @@ fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
     let backup_subject = NewFirmware { from_virtual: true, ..subject() };
     let unknown_subject = subject_of(&sample_image(0), Rewritable::Unknown);
     for (subject, why, on_virtual) in [
-        (practice_subject, Unproven::Practice, false),
-        (backup_subject, Unproven::VirtualBackup, false),
-        (unknown_subject, Unproven::NotExecuted, true),
+        (practice_subject, "the practice image has never run on silicon", false),
+        (backup_subject, "this is a virtual unit's backup", false),
+        (unknown_subject, "the image does not boot on the chip model", true),
     ] {
         for device in ["1-1", "virtual:u"] {
             let seen = observed(device, blocks("A"), Some(&another()));
             let plan = kept(&seen, &sample_image(0));
             let decision = decide_alone(&seen, &plan, &subject, Allowed::default());
-            let refused = matches!(&decision, Decision::Refused(Refusal::Unproven { why: all, .. }) if *all == [why]);
-            assert_eq!(refused, device == "1-1" || on_virtual, "{why:?} {device}: {decision:?}");
+            let is_unproven = device == "1-1" || on_virtual;
+            if is_unproven {
+                let failure = refusal(&decision);
+                assert_eq!(failure.code(), "asmpatch::flash::unproven");
+                let text = failure.to_string();
+                assert!(text.starts_with(&format!("{device}: {why}")) && !text.contains(';'), "{text}");
+            } else {
+                written(decision);
+            }
             let allowed = Allowed { unproven: true, ..Allowed::default() };
-            assert_eq!(written(decide_alone(&seen, &plan, &subject, allowed)).unproven.is_empty(), !refused);
+            let terms = written(decide_alone(&seen, &plan, &subject, allowed));
+            assert_eq!(terms.unproven.len(), usize::from(is_unproven));
         }
     }
 }
@@ -183,10 +201,10 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
     let seen = observed("1-1", blocks("MINE"), Some(&another()));
     let others = planned(&seen, [block_zero("YOURS"), block_one(0x10)], BlockSource::Backup, &image);
     let decision = decide_alone(&seen, &others, &subject(), Allowed::default());
-    assert!(matches!(decision, Decision::Refused(Refusal::Clone { what: Cloned::OtherSerial { .. }, .. })));
+    assert!(is_clone(&decision, "another unit's serial number, YOURS in place of its own MINE", true), "{decision:?}");
     let usb4 = planned(&seen, [block_zero("MINE"), block_one(0x20)], BlockSource::Backup, &image);
     let decision = decide_alone(&seen, &usb4, &subject(), Allowed::default());
-    assert!(matches!(decision, Decision::Refused(Refusal::Clone { what: Cloned::OtherUsb4, .. })));
+    assert!(is_clone(&decision, "another unit's USB4 identity", true), "{decision:?}");
     let allowed = Allowed { clone_identity: true, ..Allowed::default() };
     assert!(written(decide_alone(&seen, &others, &subject(), allowed)).cloned.is_some());
     let own = planned(&seen, [block_zero("MINE"), block_one(0x10)], BlockSource::Backup, &image);
@@ -207,7 +225,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
 #[test]
 fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let image = sample_image(0);
-    let connected = Neighbours::Listed(vec![unit("1-2", "A")]);
+    let connected = Ok(vec![unit("1-2", "A")]);
     let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
         decide(&[&examined(seen, plan, &[])], &subject(), allowed, &connected).remove(0)
@@ -217,17 +235,12 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     assert_eq!((terms.cloned, terms.twins), (None, vec!["1-2".to_owned()]));
     let empty = observed("1-1", [None, None], None);
     let plan = planned(&empty, [block_zero("A"), block_one(0x10)], BlockSource::Backup, &image);
-    assert!(matches!(
-        decide(&empty, &plan),
-        Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { .. }, .. })
-    ));
+    let shared = "the serial number A, which 1-2 would have too";
+    assert!(is_clone(&decide(&empty, &plan), shared, false));
     // A unit whose block got its serial number from the user, as with `config set`.
     let own = observed("1-3", blocks("B"), Some(&another()));
     let given = planned(&own, [block_zero("A"), block_one(0x10)], BlockSource::Unit, &image);
-    assert!(matches!(
-        decide(&own, &given),
-        Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
-    ));
+    assert!(is_clone(&decide(&own, &given), shared, false));
     // The commands that restore the kept unit would meet its twin.
     let unit = examined(&kept_unit, &kept(&kept_unit, &image), &[]);
     let candidates = [&unit];
@@ -261,23 +274,21 @@ fn a_usb4_identity_that_another_unit_has_is_a_clone_unless_it_is_kept() {
     for kept in [first, third] {
         assert_eq!(written(kept).cloned, None);
     }
-    assert!(
-        matches!(&empty, Decision::Refused(Refusal::Clone { what: Cloned::SharedUsb4(devices), .. }) if *devices == ["1-1"]),
-        "{empty:?}"
-    );
+    assert!(is_clone(&empty, "the USB4 identity that 1-1 would have too", false), "{empty:?}");
 }
 
 #[test]
 fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin() {
     let image = sample_image(0);
-    let unknown = Neighbours::Unknown("no bus".to_owned());
+    let unknown = Err("no bus".to_owned());
     let decide = |device: &str, allowed: Allowed| {
         let seen = observed(device, blocks("A"), Some(&another()));
         decide(&[&examined(&seen, &kept(&seen, &image), &[])], &subject(), allowed, &unknown).remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let refused = decide("1-1", unasked);
-    assert!(matches!(&refused, Decision::Refused(Refusal::UnknownNeighbours { why, .. }) if why == "no bus"));
+    assert_eq!(refusal(&refused).code(), "asmpatch::flash::neighbours");
+    assert!(refusal(&refused).to_string().ends_with(": no bus"), "{refused:?}");
     assert_eq!(written(decide("1-1", Allowed::default())).unknown_neighbours.as_deref(), Some("no bus"));
     let consented = Allowed { clone_identity: true, ..unasked };
     assert_eq!(written(decide("1-1", consented)).unknown_neighbours.as_deref(), Some("no bus"));
@@ -294,7 +305,7 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| examined(seen, plan, &[])).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
     for decision in decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE) {
-        assert!(matches!(decision, Decision::Refused(Refusal::Clone { .. })), "{decision:?}");
+        assert!(is_clone(&decision, "the serial number AAAABBBB0060, which 1-", false), "{decision:?}");
     }
 }
 
@@ -310,7 +321,7 @@ fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     assert_eq!(asked.other_line, Some((makers, image.version())));
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let decision = decide_alone(&seen, &plan, &subject(), unasked);
-    assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })));
+    assert_eq!(refusal(&decision).code(), "asmpatch::flash::other_line");
     written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..unasked }));
 }
 
@@ -322,7 +333,7 @@ fn a_line_whose_first_byte_differs_needs_consent_in_advance_even_on_a_terminal()
     seen.running.version = Some(FirmwareVersion([a, b, c, series ^ 1, 0, 0]));
     let plan = kept(&seen, &image);
     let decision = decide_alone(&seen, &plan, &subject(), Allowed::default());
-    assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })), "{decision:?}");
+    assert_eq!(refusal(&decision).code(), "asmpatch::flash::other_line");
     written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..Allowed::default() }));
 }
 
@@ -348,7 +359,8 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
     let other = backup(older, Fit::Certain);
     // This refusal comes before the one for a missing backup, whose help has a command that must not change the line.
     let refused = decide(std::slice::from_ref(&other), allowed);
-    assert!(matches!(refused, Decision::Refused(Refusal::OtherLine { from, .. }) if from == older), "{refused:?}");
+    assert_eq!(refusal(&refused).code(), "asmpatch::flash::other_line");
+    assert!(refusal(&refused).to_string().contains(&format!("changes from {older} to")), "{refused:?}");
     let consented = Allowed { other_line: true, no_backup: true, ..allowed };
     assert_eq!(written(decide(std::slice::from_ref(&other), consented)).other_line, Some((older, image.version())));
     let no_backup = Allowed { no_backup: true, ..allowed };
@@ -367,10 +379,11 @@ fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
         let seen = observed(device, blocks("A"), Some(&another()));
         let plan = kept(&seen, &image);
         let decision = decide_alone(&seen, &plan, &unknown, Allowed::default());
-        let expected = [Unproven::UnknownImage];
-        assert!(matches!(decision, Decision::Refused(Refusal::Unproven { why, .. }) if why == expected));
+        assert_eq!(refusal(&decision).code(), "asmpatch::flash::unproven");
         let terms = written(decide_alone(&seen, &plan, &unknown, Allowed { unproven: true, ..Allowed::default() }));
-        assert_eq!(terms.unproven, expected);
+        let [why] = terms.unproven[..] else { panic!("{terms:?}") };
+        assert!(why.starts_with("the image is unknown"), "{why}");
+        assert_eq!(refusal(&decision).to_string(), format!("{device}: {why}"));
     }
 }
 
@@ -396,7 +409,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let (own, nobodys) = ([backup(true)], [backup(false)]);
     for stand_in in [BlockSource::Known, BlockSource::Neutral] {
         let refused = decide(stand_in, &own, unasked);
-        assert!(matches!(refused, Decision::Refused(Refusal::OwnBackup { .. })), "{refused:?}");
+        assert!(matches!(refused, Decision::OwnBackup(_)), "{refused:?}");
         // If somebody can be asked, the terms hold the backups that the question is about.
         assert_eq!(written(decide(stand_in, &own, Allowed::default())).own_backups, own);
     }
@@ -426,13 +439,15 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
         decide_alone(&seen, &plan, &subject, allowed)
     };
     let expected = Cloned::OtherSerial { own: "MINE".to_owned(), new: "BACKUP".to_owned() };
+    let message = format!("1-1: the unit would get {expected}");
     for unasked in [false, true] {
         let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
         // This refusal comes first: the one for a missing backup would print a command that is then refused for this.
         for allowed in [allowed, Allowed { no_backup: false, ..allowed }] {
             let refused = decide("MINE", false, allowed);
-            let is_such = matches!(&refused, Decision::Refused(Refusal::OtherBackup { what, .. }) if *what == expected);
-            assert!(is_such, "{refused:?}");
+            assert!(matches!(refused, Decision::OthersBackup(_)), "{refused:?}");
+            assert_eq!(refusal(&refused).code(), "asmpatch::flash::other_backup");
+            assert_eq!(refusal(&refused).to_string(), message);
         }
         let consent = Allowed { clone_identity: true, ..allowed };
         assert_eq!(written(decide("MINE", false, consent)).cloned.as_ref(), Some(&expected));

@@ -13,18 +13,17 @@ use std::sync::Arc;
 use asm2464::firmware::FirmwareVersion;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
-use asm2464::{AnyFailure, Coded as _, Failure, Kind};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Decision, Examined, Neighbours, NewFirmware, Permission, Refusal, Terms, decide, permissions_again,
-    permissions_back,
+    Allowed, Decision, Examined, Neighbours, NewFirmware, Permission, Terms, decide, permissions_again, permissions_back,
 };
 use super::fitting::{FiledBackup, FittingBackup, fitting};
-use super::identity::{Cloned, is_blank_board};
+use super::identity::is_blank_board;
 use super::observe::Observation;
 use super::offers::{MOST as MOST_OFFERS, offers};
 use super::plan::FlashPlan;
@@ -297,7 +296,7 @@ impl FlashJob {
             in_use.extend(backup_folder::filed(folder)?.iter().map(FiledBackup::serial));
         }
         // If the system can't list them, deciding refuses or asks.
-        if let Neighbours::Listed(connected) = neighbours(units, unit::list(&self.devices)) {
+        if let Ok(connected) = neighbours(units, unit::list(&self.devices)) {
             in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
         }
         let seen: Vec<&mut FlashUnit> = units.iter_mut().filter(|unit| unit.examined.is_some()).collect();
@@ -422,39 +421,47 @@ impl FlashJob {
         for ((unit, decision), (again, back)) in examined.zip(decisions).zip(permissions) {
             (unit.again, unit.back) = (again, back);
             unit.instead = match &decision {
-                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, false),
-                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, true),
-                Decision::Refused(
-                    Refusal::OtherBackup { .. }
-                    | Refusal::Clone { what: Cloned::OtherSerial { .. } | Cloned::OtherUsb4, .. },
-                ) => self.instead_of_foreign(unit),
+                Decision::NoBackup(_) => self.instead(unit, false),
+                Decision::OwnBackup(_) => self.instead(unit, true),
+                Decision::OthersBackup(_) => self.instead_of_foreign(unit),
                 Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, true),
-                _ => Vec::new(),
+                Decision::Write(_) | Decision::Nothing | Decision::Refused(_) => Vec::new(),
             };
-            let usb_id = unit.examined.as_ref().and_then(|examined| examined.plan.usb_id);
-            let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
-            unit.outcome = match (decision, unlisted) {
-                (Decision::Write(_), Some(id)) => {
-                    let refusal = Refusal::UnlistedId { device: unit.device.clone(), id };
-                    let failure = Failure::new(refusal.label(), refusal.to_string());
-                    UnitOutcome::Refused(failure.naming("VID:PID", id.to_string()).into())
-                }
-                (Decision::Write(terms), None) => {
-                    unit.terms = terms;
-                    UnitOutcome::Write
-                }
-                (Decision::Nothing, _) => UnitOutcome::Nothing,
-                (Decision::Refused(refusal), _) => UnitOutcome::Refused(refusal.into()),
+            unit.outcome = match decision {
+                Decision::Write(terms) => match self.unlisted_id(unit) {
+                    Some(failure) => UnitOutcome::Refused(failure.into()),
+                    None => {
+                        unit.terms = terms;
+                        UnitOutcome::Write
+                    }
+                },
+                Decision::Nothing => UnitOutcome::Nothing,
+                Decision::NoBackup(failure)
+                | Decision::OwnBackup(failure)
+                | Decision::OthersBackup(failure)
+                | Decision::Refused(failure) => UnitOutcome::Refused(failure.into()),
             };
         }
         let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
         let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
         if self.all_or_none && !because.is_empty() {
             for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
-                let refusal = Refusal::AllOrNone { device: unit.device.clone(), because: because.clone() };
-                unit.outcome = UnitOutcome::Refused(refusal.into());
+                unit.outcome = UnitOutcome::Refused(all_or_none(&unit.device, &because));
             }
         }
+    }
+
+    /// Returns the failure of a unit that would come back under an ID that is not known.
+    fn unlisted_id(&self, unit: &FlashUnit) -> Option<Failure> {
+        let id = unit.examined.as_ref()?.plan.usb_id?;
+        if self.devices.contains(id) {
+            return None;
+        }
+        let label = Kind::Refused.code("asmpatch::flash::unlisted_id");
+        let device = &unit.device;
+        let message =
+            format!("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID");
+        Some(Failure::new(label, message).naming("VID:PID", id.to_string()))
     }
 
     /// Asks, then writes the accepted units, all at once. If [nobody can be asked](Allowed::unasked), units that need a
@@ -492,6 +499,12 @@ impl FlashJob {
     }
 }
 
+/// The failure of a unit that is not written because others (`because`) are not, and all or none are to be.
+fn all_or_none(device: &str, because: &str) -> AnyFailure {
+    let label = Kind::Refused.code("asmpatch::flash::all_or_none");
+    Failure::new(label, format!("{device}: not written, because {because} is not")).into()
+}
+
 fn no_serial_left(device: &str, series: &SerialSeries) -> AnyFailure {
     let label = Kind::Refused.code("asmpatch::flash::serials_end");
     Failure::new(label, format!("{device}: no serial number of this width is left from {} on", series.start())).into()
@@ -499,11 +512,9 @@ fn no_serial_left(device: &str, series: &SerialSeries) -> AnyFailure {
 
 /// The units on this machine's buses (`listed`) that are not among `units`.
 fn neighbours<E: ToString>(units: &[FlashUnit], listed: Result<Vec<UnitInfo>, E>) -> Neighbours {
-    let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
-    match listed {
-        Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
-        Err(error) => Neighbours::Unknown(error.to_string()),
-    }
+    let mut others = listed.map_err(|error| error.to_string())?;
+    others.retain(|other| units.iter().all(|unit| unit.device != other.location.to_string()));
+    Ok(others)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::{iter, panic, thread};
 
 use asm2464_host::bridge::{Location, Port};
 
-use super::{FlashJob, FlashUnit, FrontEnd, UnitOutcome};
+use super::{FlashJob, FlashUnit, FrontEnd, UnitOutcome, all_or_none};
 use crate::flash::backup_folder;
-use crate::flash::decide::{Examined, Refusal};
+use crate::flash::decide::Examined;
 use crate::flash::error::{BackupFolderError, FlashError};
 use crate::flash::offers::offers;
 use crate::flash::plan::FlashPlan;
@@ -133,9 +133,7 @@ impl FlashJob {
         for (number, (opened, unit)) in opened.into_iter().zip(units).enumerate() {
             let outcome = match opened {
                 Ok(opened) => {
-                    let device = unit.location.to_string();
-                    let refusal = Refusal::AllOrNone { device, because: because.clone() };
-                    UnitOutcome::Spared(opened.release(), refusal.into())
+                    UnitOutcome::Spared(opened.release(), all_or_none(&unit.location.to_string(), &because))
                 }
                 Err(stopped) => self.outcome(unit, Err(stopped)),
             };

@@ -59,12 +59,6 @@ struct BackupManifest {
     file: Vec<FileEntry>,
 }
 
-/// Fields that the manifests of every format have.
-#[derive(Deserialize)]
-struct ManifestHead {
-    format: u32,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct FileEntry {
@@ -229,12 +223,12 @@ pub fn has_room(folder: &Path) -> bool {
 /// # Errors
 /// [`BackupFolderError`] if a file can't be read, is damaged, or is not what the manifest lists.
 pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
-    let opened = OpenedFolder::open(folder)?;
+    let manifest = BackupManifest::read(folder)?;
     let backup = Backup {
-        unit: opened.manifest.unit.clone(),
-        tool: opened.manifest.tool.clone(),
-        blocks: opened.blocks()?,
-        parts: [opened.read(PARTS[0])?, opened.read(PARTS[1])?],
+        unit: manifest.unit.clone(),
+        tool: manifest.tool.clone(),
+        blocks: manifest.blocks(folder)?,
+        parts: [manifest.bytes(folder, PARTS[0])?, manifest.bytes(folder, PARTS[1])?],
     };
     for (part, (bytes, name)) in Part::ALL.iter().zip(backup.parts.iter().zip(PARTS)) {
         if bytes.len() > part.max_len() {
@@ -242,7 +236,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
             return Err(damaged(folder, name, format!("{} bytes", bytes.len()), expected));
         }
     }
-    if opened.has_firmware() && opened.read(FIRMWARE)? != image_file(&backup.parts) {
+    if manifest.listed() == WITH_FIRMWARE && manifest.bytes(folder, FIRMWARE)? != image_file(&backup.parts) {
         let (found, expected) = ("other bytes than the two parts", "the image that the two parts hold");
         return Err(damaged(folder, FIRMWARE, found.to_owned(), expected.to_owned()));
     }
@@ -296,70 +290,62 @@ pub fn is_one(folder: &Path) -> bool {
 /// # Errors
 /// As for [`load`].
 pub fn describe(folder: &Path) -> Result<FiledBackup, BackupFolderError> {
-    let opened = OpenedFolder::open(folder)?;
-    let date = opened.manifest.date.as_deref().and_then(|date| humantime::parse_rfc3339(date).ok());
+    let manifest = BackupManifest::read(folder)?;
+    let date = manifest.date.as_deref().and_then(|date| humantime::parse_rfc3339(date).ok());
     let written = date.or_else(|| fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok());
-    let blocks = opened.blocks()?;
-    Ok(FiledBackup { folder: folder.to_owned(), written, unit: opened.manifest.unit, blocks })
+    let blocks = manifest.blocks(folder)?;
+    Ok(FiledBackup { folder: folder.to_owned(), written, unit: manifest.unit, blocks })
 }
 
-/// A backup's folder and its manifest.
-struct OpenedFolder<'a> {
-    folder: &'a Path,
-    manifest: BackupManifest,
-}
-
-impl<'a> OpenedFolder<'a> {
-    fn open(folder: &'a Path) -> Result<Self, BackupFolderError> {
+impl BackupManifest {
+    /// Reads the manifest in a backup's folder.
+    fn read(folder: &Path) -> Result<Self, BackupFolderError> {
         let path = folder.join(MANIFEST);
         let text = read_bounded(&path)?;
         let text = String::from_utf8(text)
             .map_err(|error| unread(&path)(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         // Another format may have keys that this version does not know.
-        if let Ok(ManifestHead { format }) = toml::from_str(&text)
-            && format != FORMAT
+        if let Ok(table) = text.parse::<toml::Table>()
+            && let Some(format) = table.get("format").and_then(toml::Value::as_integer)
+            && format != i64::from(FORMAT)
         {
             let message = format!("{} has format {format}, expected {FORMAT}", path.display());
             return Err(Failure::new(Kind::BadInput.code("asmpatch::backup::format"), message).into());
         }
-        let manifest: BackupManifest = toml::from_str(&text).map_err(|error| {
+        let manifest: Self = toml::from_str(&text).map_err(|error| {
             let message = format!("{} is not a backup manifest: {}", path.display(), toml_file::reason(&text, &error));
             no_backup(Failure::new(Kind::BadInput.code("asmpatch::backup::manifest"), message))
         })?;
-        let opened = Self { folder, manifest };
-        let listed = opened.listed();
+        let listed = manifest.listed();
         if listed != WITH_FIRMWARE && listed != WITHOUT_FIRMWARE {
-            return Err(opened.other_files());
+            return Err(manifest.other_files(folder));
         }
-        Ok(opened)
+        Ok(manifest)
     }
 
     fn listed(&self) -> Vec<&str> {
-        self.manifest.file.iter().map(|entry| entry.name.as_str()).collect()
+        self.file.iter().map(|entry| entry.name.as_str()).collect()
     }
 
-    fn has_firmware(&self) -> bool {
-        self.listed() == WITH_FIRMWARE
-    }
-
-    fn other_files(&self) -> BackupFolderError {
-        let (path, found, expected) = (self.folder.join(MANIFEST), self.listed().join(", "), WITH_FIRMWARE.join(", "));
+    fn other_files(&self, folder: &Path) -> BackupFolderError {
+        let (path, found, expected) = (folder.join(MANIFEST), self.listed().join(", "), WITH_FIRMWARE.join(", "));
         let message = format!("{} lists {found}, expected {expected}", path.display());
         Failure::new(Kind::BadInput.code("asmpatch::backup::files"), message).into()
     }
 
-    /// Reads a file and checks its length and digest.
-    fn read(&self, name: &str) -> Result<Vec<u8>, BackupFolderError> {
-        let entry = self.manifest.file.iter().find(|entry| entry.name == name).ok_or_else(|| self.other_files())?;
-        checked(self.folder, entry)
+    /// Reads a file of the backup in `folder`, and checks its length and digest.
+    fn bytes(&self, folder: &Path, name: &str) -> Result<Vec<u8>, BackupFolderError> {
+        let entry = self.file.iter().find(|entry| entry.name == name).ok_or_else(|| self.other_files(folder))?;
+        checked(folder, entry)
     }
 
-    fn blocks(&self) -> Result<[BlockBytes; 2], BackupFolderError> {
+    /// As [`BackupManifest::bytes`], of both configuration blocks.
+    fn blocks(&self, folder: &Path) -> Result<[BlockBytes; 2], BackupFolderError> {
         let block = |name| {
-            let bytes = self.read(name)?;
+            let bytes = self.bytes(folder, name)?;
             BlockBytes::try_from(bytes.as_slice()).map_err(|_| {
                 let expected = format!("a configuration block of {CONFIG_BLOCK_LEN}");
-                damaged(self.folder, name, format!("{} bytes", bytes.len()), expected)
+                damaged(folder, name, format!("{} bytes", bytes.len()), expected)
             })
         };
         Ok([block(CONFIG[0])?, block(CONFIG[1])?])

@@ -1,10 +1,18 @@
-//! Identity of units: the serial number and the USB4 identity. Pure.
+//! Identity of units: the serial number and the USB4 identity, and a neutral one for a board that has none.
 
-use crate::unit::facts::differing;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
+use asm2464::firmware::{
+    BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks,
+};
 use asm2464::flash::BlockBytes;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
+
+use crate::unit::facts::differing;
+
+/// Bytes of a serial number that is drawn, written as twice as many digits, and of a USB4 unique ID.
+const SERIAL_BYTES: usize = 6;
+const UNIQUE_ID_BYTES: usize = 5;
 
 /// Identity of a unit in its configuration blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +54,10 @@ impl UnitIdentity {
     /// Returns the part of this unit's own identity that `planned` would replace with another unit's.
     pub fn taken_by(&self, planned: &Self) -> Option<Cloned> {
         let own = self.own();
-        differing(own.serial, planned.serial.clone())
-            .map(|(own, new)| Cloned::OtherSerial { own, new })
-            .or_else(|| differing(own.usb4, planned.usb4).map(|_| Cloned::OtherUsb4))
+        if let Some((own, new)) = differing(own.serial, planned.serial.clone()) {
+            return Some(Cloned::OtherSerial { own, new });
+        }
+        differing(own.usb4, planned.usb4).map(|_| Cloned::OtherUsb4)
     }
 
     /// Whether both have the same USB4 identity, which only one unit may have.
@@ -117,6 +126,72 @@ pub fn shared_serials<'a>(units: impl IntoIterator<Item = (&'a str, &'a str)>) -
     all
 }
 
+/// Draws the neutral blocks of a unit: what a stock image gets on a board without any configuration. The known blocks are
+/// no choice there, because they make the board a "TinyEnclosure" with another maker's USB4 names and its USB4 identity.
+///
+/// The serial number is the one that the user gives (`given`); else the one that the unit shows (`shown`), which an
+/// interrupted run may have written (empty if that is not block 0's); else one that is drawn at random. The USB4 unique ID is
+/// always drawn. Everything else is the chip maker's, the same on every board.
+///
+/// # Errors
+/// If the system gives no random bytes, or the serial number does not fit its field.
+pub fn neutral_blocks(shown: &str, given: Option<&str>) -> Result<[ConfigBlock; 2], AnyFailure> {
+    loop {
+        let mut random = [0; SERIAL_BYTES + UNIQUE_ID_BYTES];
+        getrandom::fill(&mut random).map_err(|error| {
+            let label = Kind::System.code("asmpatch::flash::random");
+            Failure::new(label, "the system gives no random bytes for a serial number").because(error)
+        })?;
+        if let Some((drawn, unique_id)) = values_of(random) {
+            let serial = given.or(own_serial(shown)).unwrap_or(&drawn);
+            return Ok(neutral(serial, unique_id)?);
+        }
+    }
+}
+
+/// Makes a serial number and a USB4 unique ID of random bytes; `None` if one of them would identify no unit.
+fn values_of(random: [u8; SERIAL_BYTES + UNIQUE_ID_BYTES]) -> Option<(String, [u8; UNIQUE_ID_BYTES])> {
+    let (digits, unique_id) = random.split_at(SERIAL_BYTES);
+    let serial: String = digits.iter().map(|byte| format!("{byte:02X}")).collect();
+    let unique_id = <[u8; UNIQUE_ID_BYTES]>::try_from(unique_id).ok()?;
+    // FF ends the ID.
+    let is_short = unique_id.contains(&0xFF) || unique_id == [0; UNIQUE_ID_BYTES];
+    if is_nobodys(&serial) || is_template(&serial) || is_short {
+        return None;
+    }
+    Some((serial, unique_id))
+}
+
+/// The serial number that a unit shows, if it identifies the unit.
+fn own_serial(shown: &str) -> Option<&str> {
+    let is_own = !is_nobodys(shown) && !is_template(shown) && ConfigField::Serial.accepts(shown);
+    if is_own { Some(shown) } else { None }
+}
+
+/// The neutral blocks with these values of a board's own. The others are those of the vendor's production tool (MPTool
+/// 1.0.4.1); what it doesn't name, and U4Mode, whose place is a guess, is as in the known blocks, with which owners' units
+/// run.
+fn neutral(serial: &str, unique_id: [u8; UNIQUE_ID_BYTES]) -> Result<[ConfigBlock; 2], ConfigBlockError> {
+    let [mut zero, mut one] = known_blocks();
+    zero.set_text(ConfigField::Serial, serial)?;
+    zero.set_text(ConfigField::Manufacturer, "ASMedia")?;
+    zero.set_text(ConfigField::T10Vendor, "ASMT")?;
+    zero.set_text(ConfigField::Product, "ASM246X series")?;
+    zero.set_text(ConfigField::T10Product, "ASM246X")?;
+    zero.set_number(ConfigField::VendorId, UsbId::BOOT_LOADER.vendor)?;
+    zero.set_number(ConfigField::ProductId, UsbId::BOOT_LOADER.product)?;
+    zero.set_number(ConfigField::DeviceRelease, 0x0100)?;
+    one.set_text(ConfigField::Usb4Vendor, "ASMedia")?;
+    one.set_text(ConfigField::Usb4Model, "246x")?;
+    one.set_bytes(ConfigField::Usb4UniqueId, &unique_id)?;
+    one.set_number(ConfigField::Usb4VendorId, UsbId::BOOT_LOADER.vendor)?;
+    one.set_number(ConfigField::Usb4ProductId, UsbId::BOOT_LOADER.product)?;
+    one.set_number(ConfigField::ProductRevision, 0x3B02)?;
+    one.set_number(ConfigField::Tb3VendorId, 0x00B8)?;
+    one.set_number(ConfigField::Tb3ModelId, 0x2463)?;
+    Ok([zero, one])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +233,62 @@ mod tests {
         let units =
             [("1-1", "A"), ("1-2", "000000000000"), ("1-3", "A"), ("1-4", "000000000000"), ("1-5", ""), ("1-6", "")];
         assert_eq!(shared_serials(units), [("A", vec!["1-1", "1-3"])]);
+    }
+
+    #[test]
+    fn both_neutral_blocks_are_valid_and_have_nothing_of_another_maker() {
+        let [zero, one] = neutral("5C5C5C5C5C5C", [0x5C; UNIQUE_ID_BYTES]).unwrap();
+        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()), Ok(zero));
+        assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()), Ok(one));
+        assert_eq!(zero.usb_id().to_string(), "174C:2463");
+        assert_eq!(zero.text(ConfigField::Serial), "5C5C5C5C5C5C");
+        assert_eq!(zero.text(ConfigField::Product), "ASM246X series");
+        assert_eq!(one.text(ConfigField::Usb4Vendor), "ASMedia");
+        assert_eq!(one.field(ConfigField::Usb4UniqueId), [0x5C; UNIQUE_ID_BYTES]);
+        let known = known_blocks();
+        // Settings of the link, which no identity changes.
+        assert_eq!(one.bytes()[0x59..0x5C], known[1].bytes()[0x59..0x5C]);
+        let kept = [ConfigField::Flags, ConfigField::DeviceRelease, ConfigField::U4Mode];
+        let common = [ConfigField::TestId, ConfigField::HardwareRevision, ConfigField::Tb3Revision];
+        for field in ConfigField::ALL {
+            let block = usize::from(field.block().number());
+            let is_same = [zero, one][block].field(*field) == known[block].field(*field);
+            assert_eq!(is_same, kept.contains(field) || common.contains(field), "{}", field.name());
+        }
+        let unit = UnitIdentity::of([Some(zero.bytes()), Some(one.bytes())]);
+        assert!(!unit.shares_usb4_with(&UnitIdentity::of([None, Some(known[1].bytes())])));
+    }
+
+    #[test]
+    fn the_neutral_serial_number_is_the_given_one_or_the_shown_one_or_a_drawn_one() {
+        let serial = |shown, given| neutral_blocks(shown, given).unwrap()[0].text(ConfigField::Serial);
+        assert_eq!(serial("LAB-07", Some("LAB-08")), "LAB-08");
+        assert_eq!(serial("LAB-07", None), "LAB-07");
+        for nobodys in ["000000000000", "", "AAAABBBB0012", "longer than twenty characters", "Größe"] {
+            let drawn = serial(nobodys, None);
+            assert!(drawn.len() == 2 * SERIAL_BYTES && drawn != nobodys && !is_nobodys(&drawn), "{nobodys}: {drawn}");
+        }
+    }
+
+    #[test]
+    fn what_would_identify_no_unit_is_drawn_again() {
+        let random = |byte| [byte; SERIAL_BYTES + UNIQUE_ID_BYTES];
+        assert_eq!(values_of(random(7)), Some(("070707070707".to_owned(), [7; UNIQUE_ID_BYTES])));
+        assert_eq!((values_of(random(0)), values_of(random(0xFF))), (None, None));
+        let mut short = random(7);
+        short[SERIAL_BYTES + 2] = 0xFF;
+        assert_eq!(values_of(short), None);
+        let mut template = random(7);
+        template[..6].copy_from_slice(&[0xAA, 0xAA, 0xBB, 0xBB, 0x00, 0x04]);
+        assert_eq!(values_of(template), None);
+        let [one, other] = [(); 2].map(|()| neutral_blocks("", None).unwrap());
+        assert!(one[0].text(ConfigField::Serial) != other[0].text(ConfigField::Serial));
+        assert!(one[1].field(ConfigField::Usb4UniqueId) != other[1].field(ConfigField::Usb4UniqueId));
+    }
+
+    #[test]
+    fn a_given_serial_number_that_does_not_fit_makes_no_blocks() {
+        let error = neutral("123456789012345678901", [7; UNIQUE_ID_BYTES]);
+        assert!(matches!(error, Err(ConfigBlockError::Text { .. })));
     }
 }

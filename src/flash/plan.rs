@@ -9,11 +9,9 @@ use asm2464::flash::BlockBytes;
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
-use super::access::UnitBlocks;
-use super::access::is_readable;
+use super::access::{UnitBlocks, is_readable};
 use super::backup::Backup;
 use super::identity::UnitIdentity;
-use super::neutral::NeutralIdentity;
 use crate::image::{OpenImage, Proof};
 
 /// Source of a planned configuration block, before the edits.
@@ -124,34 +122,25 @@ impl FlashPlan {
         Self::flash_with(attached, unit, backup, None, image, edit)
     }
 
-    /// As [`FlashPlan::flash`], with the neutral identity, if there is one, in place of the known blocks.
+    /// As [`FlashPlan::flash`], with the neutral blocks, if they are given, in place of the known ones.
     ///
     /// # Errors
-    /// If the edit or the identity's serial number does not fit its field.
+    /// If the edit does not fit its field.
     pub fn flash_with(
         attached: UnitInfo,
         unit: UnitBlocks,
         backup: Option<&Backup>,
-        neutral: Option<&NeutralIdentity>,
+        neutral: Option<[ConfigBlock; 2]>,
         image: &Proof,
         edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
     ) -> Result<Self, ConfigBlockError> {
         let (stand_ins, stand_in) = match neutral {
-            Some(neutral) => (neutral.blocks()?, BlockSource::Neutral),
+            Some(neutral) => (neutral, BlockSource::Neutral),
             None => (known_blocks(), BlockSource::Known),
         };
-        let base = |index: BlockIndex| {
-            let at = usize::from(index.number());
-            let from_backup = backup.and_then(|backup| backup.block(index).ok());
-            let from_unit = unit[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
-            match (from_backup, from_unit) {
-                (Some(block), _) => (block, BlockSource::Backup),
-                (None, Some(block)) => (block, BlockSource::Unit),
-                (None, None) => (stand_ins[at], stand_in),
-            }
-        };
-        let (zero, zero_source) = base(BlockIndex::Zero);
-        let (one, one_source) = base(BlockIndex::One);
+        let [zero, one] = stand_ins;
+        let (zero, zero_source) = kept_block(BlockIndex::Zero, &unit, backup).unwrap_or((zero, stand_in));
+        let (one, one_source) = kept_block(BlockIndex::One, &unit, backup).unwrap_or((one, stand_in));
         let mut edited = [zero, one];
         edit(&mut edited)?;
         let block = |before: &ConfigBlock, after: &ConfigBlock, source| BlockPlan {
@@ -240,6 +229,21 @@ impl FlashPlan {
     }
 }
 
+/// Whether other blocks have to stand in for one that neither the backup nor the unit has.
+pub fn needs_stand_in(unit: &UnitBlocks, backup: Option<&Backup>) -> bool {
+    BlockIndex::ALL.into_iter().any(|index| kept_block(index, unit, backup).is_none())
+}
+
+/// The block that a plan begins with: the backup's, else the unit's. `None` if neither is valid.
+fn kept_block(index: BlockIndex, unit: &UnitBlocks, backup: Option<&Backup>) -> Option<(ConfigBlock, BlockSource)> {
+    if let Some(block) = backup.and_then(|backup| backup.block(index).ok()) {
+        return Some((block, BlockSource::Backup));
+    }
+    let bytes = unit[usize::from(index.number())]?;
+    let block = ConfigBlock::parse(index, &bytes).ok()?;
+    Some((block, BlockSource::Unit))
+}
+
 fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {
     ConfigField::of(after.index())
         .filter(|field| before.field(*field) != after.field(*field))
@@ -262,6 +266,7 @@ mod tests {
     use asm2464::firmware::CONFIG_BLOCK_LEN;
 
     use super::super::backup::tests::{sample_backup, sample_image};
+    use super::super::identity::neutral_blocks;
     use super::*;
     use crate::image::{Rewritable, samples};
 
@@ -314,12 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn the_neutral_identity_stands_in_for_missing_blocks_alone() {
+    fn the_neutral_blocks_stand_in_for_missing_ones_alone() {
         let image = proof();
         let boot_loader = attached(BridgeState::BootLoader);
-        let neutral = NeutralIdentity::draw("", Some("BOARD1")).unwrap();
+        let neutral = neutral_blocks("", Some("BOARD1")).unwrap();
         let plan = |unit, backup: Option<&Backup>| {
-            FlashPlan::flash_with(boot_loader.clone(), unit, backup, Some(&neutral), &image, |_| Ok(())).unwrap()
+            let plan = FlashPlan::flash_with(boot_loader.clone(), unit, backup, Some(neutral), &image, |_| Ok(()));
+            let plan = plan.unwrap();
+            let has_neutral = plan.blocks.iter().any(|block| block.source == BlockSource::Neutral);
+            assert_eq!(needs_stand_in(&unit, backup), has_neutral);
+            plan
         };
         let sources = |plan: &FlashPlan| plan.blocks.each_ref().map(|block| block.source);
         let blank = plan([None, None], None);
@@ -329,6 +338,8 @@ mod tests {
         let half = plan([Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])], None);
         assert_eq!(sources(&half), [BlockSource::Unit, BlockSource::Neutral]);
         assert_eq!(half.serial(), Some("MINE0001".to_owned()));
+        let own = known_blocks().map(|block| Some(*block.bytes()));
+        assert_eq!(sources(&plan(own, None)), [BlockSource::Unit; 2]);
         assert_eq!(sources(&plan([None, None], Some(&sample_backup()))), [BlockSource::Backup; 2]);
     }
 

@@ -14,7 +14,7 @@ use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualUnit};
 use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::neutral::NeutralIdentity;
+use asmpatch::flash::identity::neutral_blocks;
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Start};
@@ -218,8 +218,7 @@ impl World {
         if firmware != Firmware::Practice {
             return known_blocks();
         }
-        let neutral = NeutralIdentity::draw("", None).ok().and_then(|neutral| neutral.blocks().ok());
-        neutral.unwrap_or_else(known_blocks)
+        neutral_blocks("", None).unwrap_or_else(|_| known_blocks())
     }
 
     /// The slots to which the history's unit can return.

@@ -20,9 +20,9 @@ use crate::cli::errors::Exit;
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, NewFirmware};
-use crate::flash::neutral::NeutralIdentity;
+use crate::flash::identity::neutral_blocks;
 use crate::flash::observe::Observation;
-use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan};
+use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan, needs_stand_in};
 use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
 use crate::patch::ConfigEdits;
@@ -214,11 +214,11 @@ impl Args {
         // Open firmware shows the chip's serial number.
         let is_block_0s = seen.attached.state != BridgeState::OpenFirmware;
         let shown = if is_block_0s { seen.attached.serial() } else { "" };
-        let is_stock = subject.firmware().is_unpatched();
-        let neutral = if is_stock { Some(NeutralIdentity::draw(shown, given)?) } else { None };
+        let is_neutral = subject.firmware().is_unpatched() && needs_stand_in(&seen.blocks, blocks_from);
+        let neutral = if is_neutral { Some(neutral_blocks(shown, given)?) } else { None };
         let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, given, blocks);
         let (attached, proof) = (seen.attached.clone(), &subject.proof);
-        let mut plan = FlashPlan::flash_with(attached, seen.blocks, blocks_from, neutral.as_ref(), proof, edit)?;
+        let mut plan = FlashPlan::flash_with(attached, seen.blocks, blocks_from, neutral, proof, edit)?;
         let is_drawn = given.is_none() && plan.blocks[0].source == BlockSource::Neutral;
         if is_drawn || next.is_some() {
             plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, is_drawn });

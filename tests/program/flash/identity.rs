@@ -7,7 +7,7 @@ use asm2464::flash::{SLOT_LEN, Slot};
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
 use asmpatch::flash::access::Access;
-use asmpatch::flash::neutral::NeutralIdentity;
+use asmpatch::flash::identity::neutral_blocks;
 use asmpatch::flash::observe::Running;
 use serde_json::Value;
 
@@ -300,7 +300,7 @@ fn version(blocks: &[ConfigBlock; 2]) -> Option<FirmwareVersion> {
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn a_stock_image_answers_with_any_neutral_identity() {
     for _ in 0..16 {
-        let blocks = NeutralIdentity::draw("", None).unwrap().blocks().unwrap();
+        let blocks = neutral_blocks("", None).unwrap();
         assert!(version(&blocks).is_some(), "{:02x?}", blocks[1].bytes());
     }
     // Bits 4 and 5 of 0x59 are no part of the unique ID.

@@ -20,7 +20,7 @@ const HEADER: Range<usize> = {
 
 /// One change of the flash, complete before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum SlotChange {
     /// Clears the length of the current image, so that no image can start any more.
     Invalidate,
     /// Erases the sector at this address and programs its pages.
@@ -28,17 +28,17 @@ pub enum Change {
 }
 
 /// The changes that turn the slot `old` into `new`, in a safe order. Skips sectors that are equal, unless `all` is set.
-pub fn between(old: &Slot, new: &Slot, all: bool) -> Vec<Change> {
+pub fn between(old: &Slot, new: &Slot, all: bool) -> Vec<SlotChange> {
     let differs = |at: &FlashAddress| all || old.sector(*at) != new.sector(*at);
     let (first, others): (Vec<_>, Vec<_>) = Slot::sectors().filter(differs).partition(|at| at.0 == 0);
     if others.is_empty() {
-        return first.into_iter().map(Change::Sector).collect();
+        return first.into_iter().map(SlotChange::Sector).collect();
     }
     // Once its length is cleared, the first sector has to be written even if it does not differ.
-    let sectors = others.into_iter().chain([FlashAddress(0)]).map(Change::Sector);
+    let sectors = others.into_iter().chain([FlashAddress(0)]).map(SlotChange::Sector);
     // If the length is erased or already cleared, no image can start.
     let has_length = [0x00, 0xFF].iter().all(|blank| old.bytes()[HEADER].iter().any(|byte| byte != blank));
-    let invalidate = has_length.then_some(Change::Invalidate);
+    let invalidate = has_length.then_some(SlotChange::Invalidate);
     invalidate.into_iter().chain(sectors).collect()
 }
 
@@ -85,8 +85,8 @@ mod tests {
         each(&now, begun);
         for change in between(old, new, false) {
             let pages = match change {
-                Change::Invalidate => vec![invalidation()],
-                Change::Sector(at) => {
+                SlotChange::Invalidate => vec![invalidation()],
+                SlotChange::Sector(at) => {
                     begun |= at.0 == 0;
                     // An interrupted erase has set some of the bits.
                     for stop in [0, 1, SECTOR_LEN / 2, SECTOR_LEN] {
@@ -147,8 +147,8 @@ mod tests {
         file = image.to_file();
         let [zero, one] = known_blocks();
         let new = Slot::of([zero.bytes(), one.bytes()], &file);
-        let [data, trailer, first] = [0x1_2000, 0x1_7000, 0].map(|at| Change::Sector(FlashAddress(at)));
-        assert_eq!(between(&old, &new, false), [Change::Invalidate, data, trailer, first]);
+        let [data, trailer, first] = [0x1_2000, 0x1_7000, 0].map(|at| SlotChange::Sector(FlashAddress(at)));
+        assert_eq!(between(&old, &new, false), [SlotChange::Invalidate, data, trailer, first]);
         assert_eq!(between(&old, &old, true).len(), 1 + SLOT_LEN / SECTOR_LEN);
 
         let mut renamed = zero;
@@ -163,8 +163,8 @@ mod tests {
         let old = slot(&image);
         // The last byte of the body is in one sector with the checksum and the CRC, which change with it.
         assert!(image.replace(asm2464::firmware::BodyOffset(image.body().len() as u32 - 1), &[0x77]));
-        let [other, first] = [0x1_7000, 0].map(|at| Change::Sector(FlashAddress(at)));
-        assert_eq!(between(&old, &slot(&image), false), [Change::Invalidate, other, first]);
+        let [other, first] = [0x1_7000, 0].map(|at| SlotChange::Sector(FlashAddress(at)));
+        assert_eq!(between(&old, &slot(&image), false), [SlotChange::Invalidate, other, first]);
     }
 
     #[test]
@@ -182,6 +182,6 @@ mod tests {
     #[test]
     fn an_image_that_is_gone_already_is_not_cleared_again() {
         let new = slot(&small(1));
-        assert!(!between(&Slot::at(FIRST_SLOT, &[]), &new, false).contains(&Change::Invalidate));
+        assert!(!between(&Slot::at(FIRST_SLOT, &[]), &new, false).contains(&SlotChange::Invalidate));
     }
 }

@@ -18,10 +18,10 @@ impl Run<'_> {
     /// Writes the slot until it reads back correctly, a few times at most.
     pub(super) fn write_by_commands(&mut self, mut bridge: Bridge<AnyTransport>) -> Result<Access, FlashError> {
         for attempt in 1.. {
-            let outcome = self.write_once(&mut bridge).and_then(|()| match self.plan.reads_back() {
-                true => self.compare(&mut bridge, attempt),
-                false => Ok(()),
-            });
+            let mut outcome = self.write_once(&mut bridge);
+            if outcome.is_ok() && self.plan.reads_back() {
+                outcome = self.compare(&mut bridge, attempt);
+            }
             match outcome {
                 Ok(()) => break,
                 Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),

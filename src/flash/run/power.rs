@@ -6,34 +6,19 @@ use std::time::{Duration, Instant};
 use asm2464::Kind;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port, UnitInfo, deadline};
+use asm2464_host::bridge::{CommandError, Port, UnitInfo, deadline};
 
 use super::Run;
 use crate::flash::access::Access;
 use crate::flash::behaviour::{Behaviour, Runs};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
+use crate::unit::Live;
 
 /// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Time after which a unit that came back as it was stays so.
 const STAYS_AFTER: Duration = Duration::from_secs(1);
-
-/// A unit that was told to restart. Keep it until the unit has left: otherwise the system's driver is bound to a
-/// restarting unit, and its unanswered requests delay the whole host controller.
-enum Restart {
-    Command(#[expect(dead_code, reason = "held")] Bridge<AnyTransport>, ResetMode),
-    Register(#[expect(dead_code, reason = "held")] OpenBridge),
-}
-
-impl Restart {
-    const fn mode(&self) -> ResetMode {
-        match self {
-            Self::Command(_, mode) => *mode,
-            Self::Register(_) => ResetMode::CpuReset,
-        }
-    }
-}
 
 impl Run<'_> {
     /// Starts what was written and checks that it runs. Resets the CPU, then lets the unit's hub switch its power, then
@@ -46,7 +31,7 @@ impl Run<'_> {
         before: &Behaviour,
     ) -> Result<(), FlashError> {
         let restart = self.restart(port, access)?;
-        let mode = restart.as_ref().map(Restart::mode);
+        let mode = restart.as_ref().map(|(_, mode)| *mode);
         if restart.is_some() {
             self.begin(FlashStep::Return);
         }
@@ -115,14 +100,21 @@ impl Run<'_> {
     /// Restarts the unit. Running firmware resets its CPU and comes back by itself: the vendor's by E8, open firmware
     /// through 0xCC31. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None` if the unit
     /// does not take it.
-    fn restart(&mut self, port: &mut dyn Port, access: Option<Access>) -> Result<Option<Restart>, FlashError> {
+    ///
+    /// Keep the unit that this returns until it has left: otherwise the system's driver is bound to a restarting unit, and
+    /// its unanswered requests delay the whole host controller.
+    fn restart(
+        &mut self,
+        port: &mut dyn Port,
+        access: Option<Access>,
+    ) -> Result<Option<(Live, ResetMode)>, FlashError> {
         let Some(access) = access else { return Ok(None) };
         self.begin(FlashStep::Restart);
-        let (restart, sent) = match access {
+        let (unit, mode) = match access {
             Access::Commands(mut bridge) => {
-                let (mode, sent) = match self.plan.attached.state {
-                    BridgeState::BootLoader => (ResetMode::Halt, "halt sent"),
-                    BridgeState::Vendor | BridgeState::OpenFirmware => (ResetMode::CpuReset, "CPU reset sent"),
+                let mode = match self.plan.attached.state {
+                    BridgeState::BootLoader => ResetMode::Halt,
+                    BridgeState::Vendor | BridgeState::OpenFirmware => ResetMode::CpuReset,
                 };
                 match bridge.reset(mode) {
                     Ok(()) => {}
@@ -132,7 +124,7 @@ impl Run<'_> {
                     }
                     Err(error) => return Err(error.into()),
                 }
-                (Restart::Command(bridge, mode), sent)
+                (Live::Vendor(bridge), mode)
             }
             Access::Registers(flash) => {
                 drop(flash);
@@ -142,12 +134,16 @@ impl Run<'_> {
                     self.trouble(&refused.to_string());
                     return Ok(None);
                 }
-                (Restart::Register(unit), "CPU reset sent")
+                (Live::Open(unit), ResetMode::CpuReset)
             }
         };
         self.stands(StoppedState::Restarted);
+        let sent = match mode {
+            ResetMode::CpuReset => "CPU reset sent",
+            ResetMode::Halt => "halt sent",
+        };
         self.end(FlashStep::Restart, sent);
-        Ok(Some(restart))
+        Ok(Some((unit, mode)))
     }
 
     /// Records a unit that came back, and checks what it runs if it is as planned. Returns the connection to it, which
@@ -266,9 +262,11 @@ impl Run<'_> {
             }
             // The unit is here, but as something else. Perhaps it has not left yet.
             let now = Instant::now();
-            let as_before = seen.as_ref().filter(|found| self.is_as_before(found));
-            let since = as_before.map(|_| *as_before_since.get_or_insert(now));
-            let stays = since.is_some_and(|since| now.duration_since(since) >= STAYS_AFTER);
+            let mut stays = false;
+            if seen.as_ref().is_some_and(|found| self.is_as_before(found)) {
+                let since = *as_before_since.get_or_insert(now);
+                stays = now.duration_since(since) >= STAYS_AFTER;
+            }
             if stays || until.saturating_duration_since(now) <= LOOK_AGAIN {
                 return Ok(seen);
             }

@@ -14,7 +14,7 @@ use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 
 use super::{ATTEMPTS, Run};
 use crate::flash::access::Access;
-use crate::flash::changes::{self, Change};
+use crate::flash::changes::{self, SlotChange};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 type Flash = RegisterFlash<OpenBridge>;
 
 /// The unit of the run, opened again after each failure.
-struct Unit<'p> {
+struct ReopenedUnit<'p> {
     port: &'p mut dyn Port,
     session: Session,
     /// `None` if the unit could not be opened again.
@@ -38,7 +38,7 @@ impl Run<'_> {
     /// the unit.
     pub(super) fn check_protection(&mut self, flash: Flash, port: &mut dyn Port) -> Result<Flash, FlashError> {
         self.begin(FlashStep::CheckProtection);
-        let mut unit = Unit { port, session: flash.session(), flash: Some(flash) };
+        let mut unit = ReopenedUnit { port, session: flash.session(), flash: Some(flash) };
         let old = match self.slot.take() {
             Some(slot) => slot,
             None => self.read_slot(&mut unit)?,
@@ -52,7 +52,7 @@ impl Run<'_> {
     }
 
     /// Clears the block protection, if it is set, and puts it back.
-    fn try_to_unprotect(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+    fn try_to_unprotect(&mut self, unit: &mut ReopenedUnit<'_>) -> Result<(), FlashError> {
         let protection = self.retried(unit, |_, flash, _| Ok(flash.protection()?))?;
         if protection == 0 {
             return Ok(());
@@ -80,7 +80,7 @@ impl Run<'_> {
         flash: Flash,
         port: &mut dyn Port,
     ) -> Result<Option<Access>, FlashError> {
-        let mut unit = Unit { port, session: flash.session(), flash: Some(flash) };
+        let mut unit = ReopenedUnit { port, session: flash.session(), flash: Some(flash) };
         // Units that are written together are all confirmed by now. A signal could stop one and not another, so from
         // here on it stops none.
         let outcome = self.undisturbed(&mut unit, |run, unit| {
@@ -91,7 +91,7 @@ impl Run<'_> {
         outcome.map(|()| unit.flash.map(Access::Registers))
     }
 
-    fn write_and_compare(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+    fn write_and_compare(&mut self, unit: &mut ReopenedUnit<'_>) -> Result<(), FlashError> {
         for attempt in 1.. {
             self.write_what_differs(unit, attempt)?;
             match self.retried(unit, |run, flash, _| run.compare(flash, attempt)) {
@@ -105,7 +105,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn write_what_differs(&mut self, unit: &mut Unit<'_>, attempt: u32) -> Result<(), FlashError> {
+    fn write_what_differs(&mut self, unit: &mut ReopenedUnit<'_>, attempt: u32) -> Result<(), FlashError> {
         self.begin(FlashStep::Compare);
         // The preparation has read this; it need not be read again.
         let old = match self.slot.take() {
@@ -114,7 +114,7 @@ impl Run<'_> {
         };
         let new = self.wanted();
         let changes = changes::between(&old, &new, self.options.rewrite && attempt == 1);
-        let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
+        let sectors = changes.iter().filter(|change| matches!(change, SlotChange::Sector(_))).count();
         self.observer.event(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
         self.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
         if sectors > 0 {
@@ -134,8 +134,8 @@ impl Run<'_> {
                 Ok(make(flash, *change, &new, attempt > 1)?)
             })?;
             match change {
-                Change::Invalidate => self.end(step, "no mixture of two images can start"),
-                Change::Sector(at) => {
+                SlotChange::Invalidate => self.end(step, "no mixture of two images can start"),
+                SlotChange::Sector(at) => {
                     self.observer.event(FlashEvent::Moved(SECTOR_LEN as u64));
                     written += 1;
                     // The first sector comes last.
@@ -153,7 +153,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn read_slot(&mut self, unit: &mut Unit<'_>) -> Result<Slot, FlashError> {
+    fn read_slot(&mut self, unit: &mut ReopenedUnit<'_>) -> Result<Slot, FlashError> {
         let mut cells = Vec::with_capacity(SLOT_LEN);
         for at in Slot::sectors() {
             let sector = self.retried(unit, |_, flash, _| {
@@ -167,7 +167,7 @@ impl Run<'_> {
     }
 
     /// Clears the block protection if it is set.
-    fn unprotect(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+    fn unprotect(&mut self, unit: &mut ReopenedUnit<'_>) -> Result<(), FlashError> {
         let protection = self.retried(unit, |_, flash, _| Ok(flash.protection()?))?;
         if protection == 0 {
             return Ok(());
@@ -184,7 +184,7 @@ impl Run<'_> {
 
     /// Sets the block protection again, if it was cleared. A flash that may hold no firmware stays without it: the tool
     /// that writes that flash next may not be able to clear it.
-    fn protect_again(&mut self, unit: &mut Unit<'_>) {
+    fn protect_again(&mut self, unit: &mut ReopenedUnit<'_>) {
         let Some(protection) = self.protection else { return };
         if !matches!(self.left, StoppedState::Unprotected | StoppedState::Verified) {
             return self.trouble("the flash's block protection stays cleared");
@@ -205,7 +205,11 @@ impl Run<'_> {
     }
 
     /// Runs `act` so that no signal stops it, with the whole time limit: the wait for other units may have used it up.
-    fn undisturbed<'p, T>(&mut self, unit: &mut Unit<'p>, act: impl FnOnce(&mut Self, &mut Unit<'p>) -> T) -> T {
+    fn undisturbed<'p, T>(
+        &mut self,
+        unit: &mut ReopenedUnit<'p>,
+        act: impl FnOnce(&mut Self, &mut ReopenedUnit<'p>) -> T,
+    ) -> T {
         let interrupt = mem::replace(&mut self.interrupt, Interrupt::never());
         if let Some(flash) = &mut unit.flash {
             flash.set_budget(self.options.budget);
@@ -219,7 +223,7 @@ impl Run<'_> {
     /// Runs `act` with the flash and the number of the attempt. If it fails, runs it again over a new connection.
     fn retried<T>(
         &mut self,
-        unit: &mut Unit<'_>,
+        unit: &mut ReopenedUnit<'_>,
         mut act: impl FnMut(&mut Self, &mut Flash, u32) -> Result<T, FlashError>,
     ) -> Result<T, FlashError> {
         let mut flash = match unit.flash.take() {
@@ -247,7 +251,7 @@ impl Run<'_> {
     }
 
     /// Opens the unit again if it is still the same and runs the same firmware.
-    fn reconnect(&self, unit: &mut Unit<'_>) -> Option<Flash> {
+    fn reconnect(&self, unit: &mut ReopenedUnit<'_>) -> Option<Flash> {
         for failures in 0..FAILURES {
             thread::sleep(PAUSE * failures);
             let found = match unit.port.attached() {
@@ -258,22 +262,22 @@ impl Run<'_> {
             if !found.has_same_descriptors(&self.plan.attached) {
                 return None;
             }
-            let opened = unit.port.open_control().ok().map(|registers| RegisterFlash::resume(registers, unit.session));
-            match opened {
-                Some(Ok(flash)) => return Some(flash),
-                Some(Err(error)) if error.is_out_of_time() => return None,
-                Some(Err(_)) | None => {}
+            let Ok(registers) = unit.port.open_control() else { continue };
+            match RegisterFlash::resume(registers, unit.session) {
+                Ok(flash) => return Some(flash),
+                Err(error) if error.is_out_of_time() => return None,
+                Err(_) => {}
             }
         }
         None
     }
 }
 
-const fn step_of(change: Change) -> FlashStep {
+const fn step_of(change: SlotChange) -> FlashStep {
     match change {
-        Change::Invalidate => FlashStep::Invalidate,
-        Change::Sector(at) if at.0 == 0 => FlashStep::WriteFirstSector,
-        Change::Sector(_) => FlashStep::WriteSectors,
+        SlotChange::Invalidate => FlashStep::Invalidate,
+        SlotChange::Sector(at) if at.0 == 0 => FlashStep::WriteFirstSector,
+        SlotChange::Sector(_) => FlashStep::WriteSectors,
     }
 }
 
@@ -291,13 +295,13 @@ const fn is_over(error: &FlashError) -> bool {
 }
 
 /// Makes a change. Another attempt keeps what an earlier one has written.
-fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result<(), RegisterError<ControlError>> {
+fn make(flash: &mut Flash, change: SlotChange, new: &Slot, is_again: bool) -> Result<(), RegisterError<ControlError>> {
     match change {
-        Change::Invalidate => {
+        SlotChange::Invalidate => {
             let (at, page) = changes::invalidation();
             flash.clear_bits(at, &page)
         }
-        Change::Sector(at) => {
+        SlotChange::Sector(at) => {
             let wanted = new.sector(at);
             let kept = if is_again { Some(flash.read_sector(at)?) } else { None };
             // Programming only clears bits.

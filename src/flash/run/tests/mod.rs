@@ -5,7 +5,6 @@ mod backups;
 mod phases;
 mod registers;
 mod restart;
-mod stops;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use asm2464::flash::DUMP_LEN;
 use asm2464_chip::practice;
 use serde_json::Value;
 
@@ -10,8 +11,6 @@ use crate::program::process::{good, json, run, text};
 use crate::schemas;
 use crate::side_by_side;
 
-/// Bytes of the flash of docks whose owners have copied it.
-const DOCK_LEN: usize = 0x20_0000;
 const COPY: [&str; 7] = ["backup", "--whole-flash", "--device", "virtual:u", "-o", "saved", "--json"];
 
 /// A home with a unit `u` that has this scenario, and a flash of `len` bytes with something in each quarter.
@@ -65,14 +64,14 @@ fn fails(home: &Path, status: i32, code: &str) -> Value {
 
 #[test]
 fn a_copy_of_the_whole_flash_is_shown_restored_and_gives_a_unit_its_configuration() {
-    let home = home("factory = 'open'\nserial = 'DOCK7'\n", DOCK_LEN);
+    let home = home("factory = 'open'\nserial = 'DOCK7'\n", DUMP_LEN);
     let home = home.path();
     let before = cells(home);
     let made = json(home, &COPY);
     let whole = &made["whole_flash"];
     assert_eq!(
         (&whole["size"], &whole["new"], &whole["jedec_id"]),
-        (&DOCK_LEN.into(), &true.into(), &"C2 28 15".into())
+        (&DUMP_LEN.into(), &true.into(), &"C2 28 15".into())
     );
     assert!(copy(home) == before);
     assert!(partial(home).is_empty());

@@ -100,10 +100,14 @@ impl Backup {
     /// unit shows only zeros.
     pub fn folder_name(&self) -> String {
         let is_open = self.unit.state == BridgeState::OpenFirmware.to_string();
-        let own = UnitIdentity::of(self.blocks.each_ref().map(Some)).own().serial.filter(|_| is_open);
-        let shown = Some(&self.unit.serial).filter(|serial| !is_open || !is_nobodys(serial));
-        let serial = own.as_ref().or(shown).filter(|serial| !serial.is_empty()).map_or("no-serial".to_owned(), in_name);
-        let place = if is_open || is_nobodys(&self.unit.serial) { self.place() } else { String::new() };
+        let shown = &self.unit.serial;
+        let own = if is_open { UnitIdentity::of(self.blocks.each_ref().map(Some)).own().serial } else { None };
+        let serial = match own {
+            Some(own) => in_name(own),
+            None if shown.is_empty() || (is_open && is_nobodys(shown)) => "no-serial".to_owned(),
+            None => in_name(shown),
+        };
+        let place = if is_open || is_nobodys(shown) { self.place() } else { String::new() };
         let [a, b, c, d, ..] = self.content_digest();
         format!("asmpatch-backup-{serial}{place}-{a:02x}{b:02x}{c:02x}{d:02x}")
     }

@@ -63,29 +63,24 @@ impl Behaviour {
 
     /// Returns the error if a unit should behave like `self` and behaves like `found`; `None` if nothing known differs.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
-        let build = |(expected, found): (String, String)| {
-            let label = Kind::Device.code("asmpatch::flash::build");
-            FlashError::other(label, format!("the unit runs {found:?}, the image is {expected:?}"))
-        };
         let state = |behaviour: &Self| behaviour.state.map(|state| state.to_string());
-        differing(state(self), state(found))
-            .or_else(|| differing(self.build.clone(), found.build.clone()))
-            .map(build)
-            .or_else(|| {
-                let (expected, found) = differing(self.version, found.version)?;
-                let label = Kind::Device.code("asmpatch::flash::version");
-                Some(FlashError::other(label, format!("the unit runs version {found}, the image is {expected}")))
-            })
-            .or_else(|| {
-                let (expected, _) = differing(self.long_e4, found.long_e4)?;
-                let differs = match expected {
-                    true => "returns none, while the image returns all",
-                    false => "returns all, while the image returns none",
-                };
-                let label = Kind::Device.code("asmpatch::flash::behaviour");
-                let message = format!("E4 of 256 bytes {differs}: the unit doesn't run what was written");
-                Some(FlashError::other(label, message))
-            })
+        let builds =
+            differing(state(self), state(found)).or_else(|| differing(self.build.clone(), found.build.clone()));
+        if let Some((expected, found)) = builds {
+            let label = Kind::Device.code("asmpatch::flash::build");
+            return Some(FlashError::other(label, format!("the unit runs {found:?}, the image is {expected:?}")));
+        }
+        if let Some((expected, found)) = differing(self.version, found.version) {
+            let label = Kind::Device.code("asmpatch::flash::version");
+            return Some(FlashError::other(label, format!("the unit runs version {found}, the image is {expected}")));
+        }
+        let (expected, _) = differing(self.long_e4, found.long_e4)?;
+        let label = Kind::Device.code("asmpatch::flash::behaviour");
+        let differs = match expected {
+            true => "returns none, while the image returns all",
+            false => "returns all, while the image returns none",
+        };
+        Some(FlashError::other(label, format!("E4 of 256 bytes {differs}: the unit doesn't run what was written")))
     }
 }
 

@@ -1,21 +1,31 @@
-//! Finds the backups that may be a unit's own, by what the unit still shows of its identity. Pure.
+//! Finds the backups that may be a unit's own, by what the unit still shows of its identity, and the steps that give it
+//! back from them.
 //!
 //! A unit in its boot loader returns no block. It shows the serial number in block 0 if that block is valid, otherwise
 //! zeros. Then only the port can match, and another unit may have been backed up there. Open firmware takes its serial
 //! number from the chip, so that number says nothing about the blocks. But such a unit returns its blocks.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
 use asm2464::flash::BlockBytes;
-use asm2464_host::bridge::UnitInfo;
+use asm2464_host::bridge::{Location, UnitInfo};
 use derive_more::Display;
 
 use super::access::UnitBlocks;
-use super::backup::BackedUpUnit;
+use super::backup::{BackedUpUnit, Backup};
+use super::backup_folder;
+use super::decide::{Permission, line_change};
 use super::identity::{UnitIdentity, is_template};
+use super::recovery::{Act, BackupFirst, NextStep, Why, Writes};
+use crate::image::{Images, Rewritable};
 use crate::unit::facts::differing;
+
+/// Maximum number of backups that are offered.
+const MOST_OFFERED: usize = 3;
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,54 +76,65 @@ pub struct FittingBackup {
 pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
     let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
+    let shown = match unit.state {
+        BridgeState::OpenFirmware => None,
+        BridgeState::Vendor | BridgeState::BootLoader => UnitIdentity::shown(unit.serial()).own().serial,
+    };
     // The unit may have started before its flash was written, so both serial numbers count.
-    let shown = Some(unit.serial()).filter(|_| unit.state != BridgeState::OpenFirmware);
-    let shown = shown.and_then(|serial| UnitIdentity::shown(serial).own().serial);
     let has_serial =
         |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
-    let is_given = shown.is_some() && shown.as_deref() == given;
-    let is_from_here = |backup: &FiledBackup| backup.unit.device == device;
-    let identities: Vec<UnitIdentity> = filed.iter().map(FiledBackup::identity).collect();
-    let mut usb4 = identities.iter().filter(|theirs| has_serial(theirs)).filter_map(|theirs| theirs.usb4);
-    let first = usb4.next();
-    let is_contested = usb4.any(|other| Some(other) != first);
-    let is_shared = |theirs: &UnitIdentity| is_contested || theirs.serial.as_deref().is_some_and(is_template);
+
+    // The units with this serial number, and those that were backed up at this port, by what tells them apart.
+    let mut is_serial_known = false;
+    let mut usb4_of_serial = BTreeSet::new();
+    let mut units_here = BTreeSet::new();
+    for backup in filed {
+        let theirs = backup.identity();
+        if has_serial(&theirs) {
+            is_serial_known = true;
+            usb4_of_serial.extend(theirs.usb4);
+        }
+        if backup.unit.device == device {
+            units_here.insert(theirs.usb4.ok_or(theirs.serial));
+        }
+    }
+    let is_contested = usb4_of_serial.len() > 1;
     // If a unit already shows the number that this run gives it, an earlier run wrote that number and stopped. The
     // unit's backup is older and has another number.
-    let unit_of = |theirs: &UnitIdentity| theirs.usb4.ok_or_else(|| theirs.serial.clone());
-    let mut here = filed.iter().zip(&identities).filter(|(backup, _)| is_from_here(backup));
-    let first = here.next().map(|(_, theirs)| unit_of(theirs));
-    let is_one = here.all(|(_, theirs)| Some(unit_of(theirs)) == first);
-    let was_stopped = is_given && is_one && !identities.iter().any(has_serial);
+    let is_given = shown.is_some() && shown.as_deref() == given;
+    let was_stopped = is_given && units_here.len() <= 1 && !is_serial_known;
 
-    let fit = |backup: &FiledBackup, theirs: &UnitIdentity| match (own.usb4, theirs.usb4) {
-        (Some(own), Some(theirs)) if own == theirs => Some(Fit::Certain),
-        // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
-        (Some(_), Some(_)) => None,
-        _ if has_serial(theirs) => Some(if is_shared(theirs) { Fit::SharedSerial } else { Fit::Certain }),
-        // Another serial number excludes nothing: an earlier write may have given the unit a new one.
-        _ if !is_from_here(backup) => None,
-        _ if was_stopped => Some(Fit::Certain),
-        _ => Some(Fit::PortOnly),
-    };
-    let mut found: Vec<(&FiledBackup, &UnitIdentity, Fit)> = filed
-        .iter()
-        .zip(&identities)
-        .filter_map(|(backup, theirs)| Some((backup, theirs, fit(backup, theirs)?)))
-        .collect();
-    found.sort_by_key(|(backup, _, fit)| {
-        (*fit, !is_from_here(backup), std::cmp::Reverse(backup.written), backup.folder.clone())
-    });
-    let fit = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
-        folder: backup.folder.clone(),
-        serial: backup.serial(),
-        version: backup.unit.firmware_version.as_deref().and_then(|version| version.parse().ok()),
-        fit,
-        has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
-        replaces_serial: unit.state == BridgeState::BootLoader
-            && differing(shown.clone(), backup.given_identity().serial).is_some(),
-    };
-    found.into_iter().map(fit).collect()
+    let mut found = Vec::new();
+    for backup in filed {
+        let theirs = backup.identity();
+        let is_from_here = backup.unit.device == device;
+        let fit = match (own.usb4, theirs.usb4) {
+            (Some(own), Some(theirs)) if own == theirs => Fit::Certain,
+            // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
+            (Some(_), Some(_)) => continue,
+            _ if has_serial(&theirs) => {
+                let is_shared = is_contested || theirs.serial.as_deref().is_some_and(is_template);
+                if is_shared { Fit::SharedSerial } else { Fit::Certain }
+            }
+            // Another serial number excludes nothing: an earlier write may have given the unit a new one.
+            _ if !is_from_here => continue,
+            _ if was_stopped => Fit::Certain,
+            _ => Fit::PortOnly,
+        };
+        let replaced = differing(shown.clone(), backup.given_identity().serial);
+        let fitting = FittingBackup {
+            folder: backup.folder.clone(),
+            serial: backup.serial(),
+            version: backup.unit.firmware_version.as_deref().and_then(|version| version.parse().ok()),
+            fit,
+            has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
+            replaces_serial: unit.state == BridgeState::BootLoader && replaced.is_some(),
+        };
+        let rank = (fit, !is_from_here, Reverse(backup.written), backup.folder.clone());
+        found.push((rank, fitting));
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found.into_iter().map(|(_, fitting)| fitting).collect()
 }
 
 /// The versions that a unit's board has run for certain, by these backups.
@@ -137,6 +158,82 @@ impl FiledBackup {
         ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0])
             .map_or_else(|_| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
     }
+}
+
+/// The backups that are offered, with their contents. Leaves out damaged ones.
+pub(super) fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&FittingBackup, Backup)> {
+    let whole = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.folder).ok()?)));
+    whole.take(MOST_OFFERED)
+}
+
+/// Returns the steps that give the unit at `location` its own identity back from the backups that fit it. `permissions`
+/// are what the command that was run needs to be run again.
+///
+/// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups, and
+/// those whose firmware this run has proved to be unfit. Proves nothing: a command that writes a backup proves it first.
+pub fn offers(
+    backups: &[FittingBackup],
+    writes: Writes,
+    permissions: &[Permission],
+    location: &Location,
+    images: &Images,
+) -> Vec<NextStep> {
+    let ran = versions_run(backups);
+    let mut offers = Vec::new();
+    for (found, backup) in offered(backups) {
+        let is_certain = found.fit == Fit::Certain;
+        let only_if = if is_certain { None } else { Some(found.clone()) };
+        let mut steps = Vec::new();
+        if let Some(mut permissions) = restoring(&backup, location, images) {
+            if found.replaces_serial {
+                permissions.push(Permission::CloneIdentity);
+            }
+            if found.version.is_some_and(|to| line_change(&ran, to).is_some()) {
+                permissions.push(Permission::OtherLine);
+            }
+            let firmware = backup.firmware().ok().map(|image| images.identify(&image).firmware.clone());
+            let act = Act::Restore { folder: found.folder.clone(), permissions, backs_up: false };
+            steps.push(NextStep { why: Why::GoBackTo(firmware), only_if: only_if.clone(), act });
+        }
+        if matches!(writes, Writes::Image | Writes::AnyImage) {
+            let mut permissions = permissions.to_vec();
+            if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
+                permissions.push(Permission::Unproven);
+            }
+            // If a certain backup has another serial number, the command sets the one that the unit shows now.
+            let clones = found.replaces_serial && !is_certain;
+            if clones && !permissions.contains(&Permission::CloneIdentity) {
+                permissions.push(Permission::CloneIdentity);
+            }
+            let blocks_from = Some(found.folder.clone());
+            let act = Act::Again { permissions, blocks_from, backup: BackupFirst::No };
+            let flash = NextStep { why: Why::WithBlocks, only_if, act };
+            // Going back needs no choice of an image, so it comes first where an image is still to be chosen.
+            let at = if writes == Writes::AnyImage { steps.len() } else { 0 };
+            steps.insert(at, flash);
+        }
+        offers.extend(steps);
+    }
+    offers
+}
+
+/// Whether the backup is a virtual unit's and the unit is real.
+fn is_foreign(backup: &Backup, location: &Location) -> bool {
+    backup.unit.is_virtual() && !location.is_virtual()
+}
+
+/// Returns the permissions that `restore` needs for this backup; `None` if it would refuse the backup anyway.
+fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<Vec<Permission>> {
+    let known = images.identify(&backup.firmware().ok()?);
+    let proof = images.proof(&known);
+    let unproven = match proof.as_ref().map(|proof| &proof.rewritable) {
+        Some(Rewritable::No(_)) => return None,
+        Some(Rewritable::Unknown) => true,
+        Some(Rewritable::Yes) | None => {
+            is_foreign(backup, location) || (known.firmware.is_practice() && !location.is_virtual())
+        }
+    };
+    Some(if unproven { vec![Permission::Unproven] } else { Vec::new() })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //!  Port ─► Observation ─┐                        Allowed, Decision          FlashReport
 //!                       ├─► FlashPlan ─► Examined ─► decide ─► Terms ─► prepare ─► confirm ─► write ─► Runs
 //!  Proof ───────────────┘      ▲                                          │                   │
-//!  Backup, FlashCopy ──────────┘                                          └─► backup_folder   └─► StoppedState ─► Step
+//!  Backup, FlashCopy ──────────┘                                          └─► backup_folder   └─► StoppedState ─► NextStep
 //! ```
 //!
 //! - [`observe`] reads a unit, and [`access`] how: by vendor commands, or with open firmware through the
@@ -22,8 +22,8 @@
 //! - [`run`] carries a plan out, in three phases that are types: only a unit that was prepared and then seen to be the
 //!   same has a function that writes. It reports to a [`FlashProgress`](progress::FlashProgress). [`changes`] is the order
 //!   in which the flash's contents change, and [`behaviour`] tells what runs afterwards.
-//! - [`recovery`] turns the state that a stopped run left into steps, as data; [`offers`] and [`fitting`] find the backups
-//!   that lead back.
+//! - [`recovery`] turns the state that a stopped run left into steps, as data; [`fitting`] finds the backups that lead
+//!   back.
 //! - [`session`] takes the units of one command through all of this, and asks the user through a front end.
 //!
 //! # Why it is so
@@ -59,7 +59,6 @@ pub mod fitting;
 pub mod flash_copy;
 pub mod identity;
 pub mod observe;
-pub mod offers;
 pub mod plan;
 pub mod progress;
 pub mod recovery;

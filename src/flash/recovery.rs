@@ -1,6 +1,6 @@
 //! The steps that recover a unit from the state in which a stopped run left it, as data. Pure.
 //!
-//! A [`Step`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the command
+//! A [`NextStep`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the command
 //! that was run.
 
 use std::ffi::OsString;
@@ -63,7 +63,7 @@ pub enum BackupFirst {
 
 /// A next step for a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct NextStep {
     /// What it is for.
     pub why: Why,
     /// The step is only right if this backup is the unit's own, which the user has to know.
@@ -133,15 +133,6 @@ pub enum Act {
         /// The permissions that this needs.
         permissions: Vec<Permission>,
     },
-    /// Look at the unit.
-    Look(Look),
-    /// Do something by hand.
-    Hands(Hands),
-}
-
-/// Ways to look at a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
     /// List it.
     List,
     /// Ask what keeps a GPU runtime from starting.
@@ -152,9 +143,11 @@ pub enum Look {
     Verify,
     /// Show its configuration.
     Fields,
+    /// Do something by hand.
+    Hands(Hands),
 }
 
-impl Step {
+impl NextStep {
     /// A step that is right without a doubt.
     pub const fn new(why: Why, act: Act) -> Self {
         Self { why, only_if: None, act }
@@ -179,7 +172,7 @@ pub struct WrittenUnit {
     /// The permissions that writing the backup back needs; `None` if that would be refused anyway.
     pub back: Option<Vec<Permission>>,
     /// The steps from earlier backups, for a run that takes no blocks from a backup.
-    pub offers: Vec<Step>,
+    pub offers: Vec<NextStep>,
 }
 
 impl WrittenUnit {
@@ -198,18 +191,18 @@ impl WrittenUnit {
 
     /// Returns the steps that recover the unit after this error. `backup_first` is what going on with an unwritten unit
     /// does about its backup.
-    fn steps(&self, error: &FlashError, backup_first: BackupFirst) -> Vec<Step> {
+    fn steps(&self, error: &FlashError, backup_first: BackupFirst) -> Vec<NextStep> {
         let writes_fields = self.invoked.writes == Writes::Fields;
         let (mut certain, mut doubtful) = (Vec::new(), Vec::new());
         // Offers are for a run without the unit's own blocks.
         if self.backup.is_none() && self.invoked.config_from.is_none() {
             (certain, doubtful) = self.offers.iter().cloned().partition(|offer| offer.only_if.is_none());
         }
-        let replug = Step::new(Why::GoOn, Act::Hands(Hands::Replug));
+        let replug = NextStep::new(Why::GoOn, Act::Hands(Hands::Replug));
         let mut steps = Vec::new();
         match self.left {
             StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity => {
-                steps.extend([replug, Step::new(Why::See, Act::Look(Look::List))]);
+                steps.extend([replug, NextStep::new(Why::See, Act::List)]);
                 steps.extend(self.back(Why::OrGoBack));
                 return steps;
             }
@@ -226,7 +219,7 @@ impl WrittenUnit {
                 match self.back(Why::GoBack) {
                     Some(back) => steps.push(back),
                     None if certain.is_empty() => {
-                        steps.push(Step::new(Why::GoBack, Act::Hands(Hands::FindBackup)));
+                        steps.push(NextStep::new(Why::GoBack, Act::Hands(Hands::FindBackup)));
                         steps.extend(doubtful);
                     }
                     None => steps.extend(certain),
@@ -250,20 +243,20 @@ impl WrittenUnit {
         steps
     }
 
-    fn again(&self, why: Why, backup: BackupFirst) -> Step {
+    fn again(&self, why: Why, backup: BackupFirst) -> NextStep {
         let InvokedCommand { writes, config_from, .. } = &*self.invoked;
         let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
         let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
-        Step::new(why, Act::Again { permissions: self.again.clone(), blocks_from, backup })
+        NextStep::new(why, Act::Again { permissions: self.again.clone(), blocks_from, backup })
     }
 
     const fn can_go_back(&self) -> bool {
         self.backup.is_some() && self.back.is_some()
     }
 
-    fn back(&self, why: Why) -> Option<Step> {
+    fn back(&self, why: Why) -> Option<NextStep> {
         let (folder, permissions) = (self.backup.clone()?, self.back.clone()?);
-        Some(Step::new(why, Act::Restore { folder, permissions, backs_up: false }))
+        Some(NextStep::new(why, Act::Restore { folder, permissions, backs_up: false }))
     }
 }
 
@@ -276,7 +269,7 @@ pub struct FlashFailure {
     /// The unit, as it was left.
     pub unit: WrittenUnit,
     /// The steps that recover it, in the order in which to try them.
-    pub steps: Vec<Step>,
+    pub steps: Vec<NextStep>,
 }
 
 impl FlashFailure {

@@ -155,11 +155,11 @@ fn finished(whole: &Path, size: usize) -> Result<Option<Vec<u8>>, AnyFailure> {
 fn kept(read: &mut ReadSector<'_>, partial: &Path, slot: &[u8], size: usize) -> Result<Vec<u8>, FlashError> {
     let Ok(bytes) = file::read_regular(partial, size) else { return Ok(Vec::new()) };
     let (sectors, torn) = bytes.as_chunks::<SECTOR_LEN>();
-    let Some(last) = sectors.len().checked_sub(1).filter(|_| torn.is_empty()) else { return Ok(Vec::new()) };
-    if bytes.iter().zip(slot).any(|(kept, backed_up)| kept != backed_up) {
+    let is_slots = bytes.iter().zip(slot).all(|(kept, backed_up)| kept == backed_up);
+    if sectors.is_empty() || !torn.is_empty() || !is_slots {
         return Ok(Vec::new());
     }
-    for sector in [0, last] {
+    for sector in [0, sectors.len() - 1] {
         if read(FlashAddress((sector * SECTOR_LEN) as u32))? != sectors[sector] {
             return Ok(Vec::new());
         }

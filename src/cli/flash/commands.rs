@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::flash::backup_folder;
 use crate::flash::decide::Permission;
 use crate::flash::fitting::FittingBackup;
-use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes};
+use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, NextStep, Why, Writes};
 use crate::flash::session::{FlashJob, FlashUnit};
 use crate::shell;
 use asm2464::escape::Escape as _;
@@ -35,8 +35,8 @@ pub struct WordedStep {
 
 impl WordedStep {
     /// Words a step for the unit at this port, after this command.
-    pub fn of(step: &Step, invoked: &InvokedCommand, location: &Location) -> Self {
-        let Step { why, only_if, act } = step;
+    pub fn of(step: &NextStep, invoked: &InvokedCommand, location: &Location) -> Self {
+        let NextStep { why, only_if, act } = step;
         Self {
             purpose: purpose(why, act, location),
             question: only_if.as_ref().map(question),
@@ -57,7 +57,7 @@ impl WordedStep {
     }
 
     /// Words each step.
-    pub fn each(steps: &[Step], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
+    pub fn each(steps: &[NextStep], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
         steps.iter().map(|step| Self::of(step, invoked, location)).collect()
     }
 }
@@ -142,18 +142,18 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
                 last.push("--no-backup".to_owned());
             }
         }
-        Act::Look(Look::List) => {
+        Act::List => {
             words.push("asmpatch list".to_owned());
             // A virtual unit is listed only if it is named.
             names_unit = location.is_virtual();
         }
-        Act::Look(Look::Doctor) => words.push("asmpatch doctor".to_owned()),
-        Act::Look(Look::Bench) => words.push("asmpatch bench".to_owned()),
-        Act::Look(Look::Verify) => {
+        Act::Doctor => words.push("asmpatch doctor".to_owned()),
+        Act::Bench => words.push("asmpatch bench".to_owned()),
+        Act::Verify => {
             words.push("asmpatch verify".to_owned());
             words.extend(written_file(invoked));
         }
-        Act::Look(Look::Fields) => words.push("asmpatch config get".to_owned()),
+        Act::Fields => words.push("asmpatch config get".to_owned()),
         Act::Hands(_) => return None,
     }
     if names_unit {
@@ -223,13 +223,14 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
-    use crate::flash::backup::{BackedUpUnit, Backup};
+    use crate::flash::backup::Backup;
+    use crate::flash::backup::tests::sample_backup;
     use crate::flash::error::FlashError;
-    use crate::flash::fitting::{Fit, FittingBackup};
-    use crate::flash::offers::offers;
+    use crate::flash::fitting::{Fit, FittingBackup, offers};
     use crate::flash::progress::{FlashStep, StoppedState};
     use crate::flash::recovery::{FlashFailure, WrittenUnit};
-    use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
+    use asm2464::firmware::{FirmwareVersion, known_blocks};
+    use asm2464::flash::Slot;
     use asm2464::interrupt::Interrupted;
     use asm2464::{Failure, Kind};
     use asm2464_chip::practice;
@@ -287,11 +288,11 @@ mod tests {
     }
 
     /// The step back to an earlier backup.
-    fn earlier(fit: Fit) -> Step {
+    fn earlier(fit: Fit) -> NextStep {
         let folder = Path::new("earlier");
         let only_if = (fit != Fit::Certain).then(|| fitting_backup(folder, fit));
         let act = Act::Restore { folder: folder.to_owned(), permissions: Vec::new(), backs_up: false };
-        Step { why: Why::GoBackTo(None), only_if, act }
+        NextStep { why: Why::GoBackTo(None), only_if, act }
     }
 
     fn at(port: &str) -> Location {
@@ -399,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_written_unit_is_read_back_by_a_command_that_writes_nothing() {
-        let verify = |invoked: &InvokedCommand| command(&Act::Look(Look::Verify), invoked, &at("1-2")).unwrap();
+        let verify = |invoked: &InvokedCommand| command(&Act::Verify, invoked, &at("1-2")).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         let name = file.path().to_str().unwrap();
         let expected = format!("asmpatch verify {} --device 1-2", shell::path(file.path()));
@@ -455,22 +456,9 @@ mod tests {
 
     /// A real unit's backup, which holds the practice image.
     fn backup() -> Backup {
-        let file = practice::image().to_file();
-        let parts = Part::ALL.map(|part| {
-            let mut bytes = part.of(&file).to_vec();
-            bytes.resize(part.max_len(), 0xFF);
-            bytes
-        });
-        let unit = BackedUpUnit {
-            device: "1-2".to_owned(),
-            usb_id: "174C:2464".to_owned(),
-            state: "stock".to_owned(),
-            serial: "A".to_owned(),
-            product: "dock".to_owned(),
-            firmware_version: None,
-        };
-        let blocks = known_blocks().map(|block| *block.bytes());
-        Backup { unit, tool: "asmpatch 0.0.0".to_owned(), blocks, parts }
+        let [zero, one] = known_blocks();
+        let slot = Slot::of([zero.bytes(), one.bytes()], &practice::image().to_file());
+        Backup { blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec), ..sample_backup() }
     }
 
     #[test]

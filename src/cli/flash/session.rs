@@ -11,9 +11,9 @@ use crate::flash::decide::{Examined, NewFirmware};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{Act, InvokedCommand, Look, Writes, WrittenUnit};
+use crate::flash::recovery::{Act, InvokedCommand, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
-use crate::flash::session::{self, FlashJob, FlashUnit, FrontEnd, NamedPort, Question, UnitOutcome};
+use crate::flash::session::{self, FlashJob, FlashUnit, FrontEnd, NamedPort, UnitOutcome, WriteQuestion};
 use crate::image::{Firmware, Images};
 use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
@@ -312,7 +312,7 @@ impl<'a> WritingRun<'a> {
 fn untested(report: &FlashReport, job: &FlashJob) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
     let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
-    let bench = commands::command(&Act::Look(Look::Bench), &job.invoked, &report.location);
+    let bench = commands::command(&Act::Bench, &job.invoked, &report.location);
     Failure::new(label, message).helped(bench.map(|bench| format!("once it is: `{bench}`"))).into()
 }
 
@@ -346,19 +346,19 @@ impl Terminal<'_> {
 }
 
 impl FrontEnd for Terminal<'_> {
-    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure> {
+    fn confirm(&self, question: WriteQuestion<'_>) -> Result<(), AnyFailure> {
         let question = match question {
-            Question::Write(1) => "Write this unit?".to_owned(),
-            Question::Write(count) => format!("Write these {count} units?"),
-            Question::KnownIdentity { device, backup } => {
+            WriteQuestion::Write(1) => "Write this unit?".to_owned(),
+            WriteQuestion::Write(count) => format!("Write these {count} units?"),
+            WriteQuestion::KnownIdentity { device, backup } => {
                 let folder = backup.folder.shown();
                 format!("{}: give it another identity, though {folder} may have its own?", device.shown())
             }
-            Question::UnknownNeighbours { device, why } => {
+            WriteQuestion::UnknownNeighbours { device, why } => {
                 let unknown = "asmpatch couldn't check whether another unit has the same serial number";
                 format!("{device}: {unknown} ({why}): go on?")
             }
-            Question::OtherLine { device, from, to } => {
+            WriteQuestion::OtherLine { device, from, to } => {
                 format!("{device}: change the version's line from {from} to {to}?")
             }
         };

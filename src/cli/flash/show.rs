@@ -110,7 +110,7 @@ pub fn plan(
         );
     }
     for why in &terms.unproven {
-        line("unproven", &why.to_string());
+        line("unproven", why);
     }
     if let Some(cloned) = &terms.cloned {
         line("clone", &format!("the unit gets {cloned}"));
@@ -438,7 +438,7 @@ struct PlanJson<'a> {
     /// The fields of its configuration that change.
     changes: Vec<&'a FieldChange>,
     /// What nobody has seen work yet.
-    unproven: Vec<String>,
+    unproven: Vec<&'static str>,
     /// What the user may want to do differently.
     notes: Vec<String>,
 }
@@ -537,7 +537,7 @@ fn plan_json<'a>(plan: &'a FlashPlan, job: &FlashJob, unit: &FlashUnit) -> PlanJ
         runtime: runtime_words(job, plan),
         serial: plan.serial(),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
-        unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
+        unproven: unit.terms.unproven.clone(),
         notes: notes(plan, job, &unit.terms),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
+use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::{Failure, Kind, Label};
 use asm2464_chip::practice;
 use asm2464_host::bridge::UnitInfo;
@@ -11,7 +11,7 @@ use super::access::is_readable;
 use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
-use super::plan::{BlockSource, FlashPlan};
+use super::plan::{BlockPlan, BlockSource, FlashPlan};
 use crate::image::{Firmware, Proof, Rewritable};
 
 /// What is to be written, the same for every unit.
@@ -130,9 +130,13 @@ struct Others<'a> {
 impl Others<'_> {
     /// The ports of the units whose identity fits `is_such` and, if `planned` is set, of those whose planned one does.
     fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
-        let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
-        let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
-        such.map(|unit| unit.seen.attached.location.to_string()).collect()
+        let mut devices = Vec::new();
+        for (at, unit) in self.units.iter().enumerate() {
+            if at != self.at && (is_such(unit.own()) || (planned && is_such(unit.planned()))) {
+                devices.push(unit.seen.attached.location.to_string());
+            }
+        }
+        devices
     }
 
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
@@ -271,21 +275,17 @@ impl Examined {
         let Self { seen, plan, .. } = self;
         let Some(parts) = &seen.running.parts else { return false };
         let is_written = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
+        if !is_written || plan.blocks.iter().any(BlockPlan::differs) || !plan.is_identity_of(&seen.attached) {
+            return false;
+        }
+        // Open firmware has its own descriptors, whatever the configuration says.
+        if let Some(open) = &plan.open {
+            return seen.attached.product == open.product;
+        }
         // Without a valid block, the unit shows a serial number that is not from its flash.
-        let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
-        let serial = serial.map(|block| block.text(ConfigField::Serial));
         let found = seen.attached.serial();
-        plan.is_identity_of(&seen.attached)
-            && is_written
-            && plan.blocks.iter().all(|block| !block.differs())
-            && match &plan.open {
-                // Open firmware has its own descriptors, whatever the configuration says.
-                Some(open) => seen.attached.product == open.product,
-                None => {
-                    (found.is_empty() || serial.is_none_or(|serial| serial == found))
-                        && !seen.running.contradicts(subject.firmware())
-                }
-            }
+        let has_serial = found.is_empty() || plan.serial().is_none_or(|serial| serial == found);
+        has_serial && !seen.running.contradicts(subject.firmware())
     }
 
     fn unproven(&self, subject: &NewFirmware) -> Vec<&'static str> {
@@ -318,14 +318,19 @@ impl Examined {
         let [zero, one] = &self.plan.blocks;
         let (own, planned) = (self.own(), self.planned());
         // An identity that the user gives, or that the unit has, belongs to no other unit.
-        let from_backup = UnitIdentity {
-            serial: planned.serial.clone().filter(|_| zero.source == BlockSource::Backup && !subject.serial_given),
-            usb4: planned.usb4.filter(|_| one.source == BlockSource::Backup),
-        };
+        let mut from_backup = planned.clone();
+        if zero.source != BlockSource::Backup || subject.serial_given {
+            from_backup.serial = None;
+        }
+        if one.source != BlockSource::Backup {
+            from_backup.usb4 = None;
+        }
         if let Some(taken) = own.taken_by(&from_backup) {
             return Some(taken);
         }
-        if let Some(serial) = planned.serial.as_ref().filter(|serial| own.serial.as_ref() != Some(serial)) {
+        if let Some(serial) = &planned.serial
+            && planned.serial != own.serial
+        {
             let devices = others.with_serial(serial, true);
             if !devices.is_empty() {
                 return Some(Cloned::SharedSerial { serial: serial.clone(), devices });
@@ -343,7 +348,10 @@ impl Examined {
     /// Returns the change of the version's line, if there is one. The boot loader and open firmware report no version:
     /// then the unit's backups show which lines its board has run.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
-        let ran = self.seen.running.version.map_or_else(|| versions_run(&self.backups), |running| vec![running]);
+        let ran = match self.seen.running.version {
+            Some(running) => vec![running],
+            None => versions_run(&self.backups),
+        };
         line_change(&ran, self.plan.version?)
     }
 }
@@ -404,10 +412,8 @@ fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Pe
 pub(super) mod samples {
     //! Configuration blocks for tests.
 
-    use asm2464::firmware::known_blocks;
+    use asm2464::firmware::{ConfigField, known_blocks};
     use asm2464::flash::BlockBytes;
-
-    use super::*;
 
     pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
         let [mut block, _] = known_blocks();

@@ -1,7 +1,7 @@
 //! Tests of decisions about units that are made up here.
 
 use asm2464::Coded as _;
-use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId, known_blocks};
+use asm2464::firmware::{BlockIndex, BodyOffset, BridgeState, ConfigBlock, ConfigField, Image, UsbId, known_blocks};
 use asm2464::flash::{BlockBytes, Slot};
 use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
@@ -10,7 +10,6 @@ use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::Running;
-use super::super::plan::BlockPlan;
 use super::samples::{block_one, block_zero};
 use super::*;
 use crate::image::samples;
@@ -89,7 +88,9 @@ fn written(decision: Decision) -> Terms {
 /// The failure of a decision.
 fn refusal(decision: &Decision) -> &Failure {
     match decision {
-        Decision::NoBackup(why) | Decision::OwnBackup(why) | Decision::OthersBackup(why) | Decision::Refused(why) => why,
+        Decision::NoBackup(why) | Decision::OwnBackup(why) | Decision::OthersBackup(why) | Decision::Refused(why) => {
+            why
+        }
         Decision::Write(_) | Decision::Nothing => panic!("not refused: {decision:?}"),
     }
 }

@@ -20,15 +20,15 @@ use self::writing::at_once;
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Decision, Examined, Neighbours, NewFirmware, Permission, Terms, decide, permissions_again, permissions_back,
+    Allowed, Decision, Examined, Neighbours, NewFirmware, Permission, Terms, decide, permissions_again,
+    permissions_back,
 };
-use super::fitting::{FiledBackup, FittingBackup, fitting};
+use super::fitting::{FiledBackup, FittingBackup, fitting, offered, offers};
 use super::identity::is_blank_board;
 use super::observe::Observation;
-use super::offers::{MOST as MOST_OFFERS, offers};
 use super::plan::FlashPlan;
 use super::progress::FlashProgress;
-use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
+use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
 use crate::devices::Devices;
@@ -55,7 +55,7 @@ pub enum UnitOutcome {
 
 /// A question before a write. An answer other than yes ends the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question<'a> {
+pub enum WriteQuestion<'a> {
     /// Write this many units?
     Write(usize),
     /// Give this unit the known or a neutral identity, although this backup may have its own?
@@ -89,7 +89,7 @@ pub trait FrontEnd: Sync {
     ///
     /// # Errors
     /// Fails unless the answer is yes.
-    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure>;
+    fn confirm(&self, question: WriteQuestion<'_>) -> Result<(), AnyFailure>;
 
     /// Says which of several units this thread works on from now on; `None` if there is only one, or after the work.
     fn works_on(&self, device: Option<&str>);
@@ -144,7 +144,7 @@ pub struct FlashUnit {
     /// The permissions that writing this run's backup back needs; `None` if that would be refused anyway.
     pub back: Option<Vec<Permission>>,
     /// The steps to take instead of a write that is refused or asked about.
-    pub instead: Vec<Step>,
+    pub instead: Vec<NextStep>,
     /// Whether it was measured after the write.
     pub is_measured: bool,
 }
@@ -197,27 +197,27 @@ impl FlashUnit {
     }
 
     /// Returns the step that brings back what was on the unit before it was written.
-    pub fn way_back(&self) -> Option<Step> {
+    pub fn way_back(&self) -> Option<NextStep> {
         let (folder, permissions) = (self.written()?.backup.clone()?, self.back.clone()?);
-        Some(Step::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
+        Some(NextStep::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
     }
 
     /// Returns what to do next with the unit, once it is written, in order.
-    pub fn next(&self, job: &FlashJob) -> Vec<Step> {
+    pub fn next(&self, job: &FlashJob) -> Vec<NextStep> {
         let Some(report) = self.written() else { return Vec::new() };
         // The unit was not read back, neither before its restart nor after.
         if report.after.is_none() && self.examined.as_ref().is_some_and(|examined| !examined.plan.reads_back()) {
-            return vec![Step::new(Why::ReadBack, Act::Look(Look::Verify))];
+            return vec![NextStep::new(Why::ReadBack, Act::Verify)];
         }
         if job.invoked.writes == Writes::Fields {
-            return vec![Step::new(Why::SeeFields, Act::Look(Look::Fields))];
+            return vec![NextStep::new(Why::SeeFields, Act::Fields)];
         }
         if !self.is_measurable(job) {
             return Vec::new();
         }
-        let mut next = vec![Step::new(Why::CanStart, Act::Look(Look::Doctor))];
+        let mut next = vec![NextStep::new(Why::CanStart, Act::Doctor)];
         if !self.is_measured {
-            next.push(Step::new(Why::Measure, Act::Look(Look::Bench)));
+            next.push(NextStep::new(Why::Measure, Act::Bench));
         }
         next
     }
@@ -225,23 +225,27 @@ impl FlashUnit {
     /// Whether the unit is back with what was written, and a bench can measure that.
     pub fn is_measurable(&self, job: &FlashJob) -> bool {
         let firmware = job.subject.firmware();
-        // The bench needs writes that are answered without a device behind the bridge, and must never write to an SSD.
-        let is_ssd = |unit: &Examined| matches!(unit.seen.running.behind(), Behind::Ssd(_));
-        let ssd = self.examined.as_ref().is_some_and(is_ssd);
-        let is_initialised = |version| Variables::of(version).is_some();
-        let answers = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
-        (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::can_start)
+        // The bench must never write to an SSD.
+        if let Some(unit) = &self.examined
+            && matches!(unit.seen.running.behind(), Behind::Ssd(_))
+        {
+            return false;
+        }
+        // It needs writes that are answered without a device behind the bridge.
+        let has_variables = firmware.version().is_some_and(|version| Variables::of(version).is_some());
+        let answers = firmware.answers_writes() && has_variables;
+        (answers || firmware.open().is_some()) && self.written().is_some_and(FlashReport::can_start)
     }
 
     /// Returns the next step that a command takes, whatever the unit's outcome.
-    pub fn next_step(&self, job: &FlashJob) -> Option<Step> {
+    pub fn next_step(&self, job: &FlashJob) -> Option<NextStep> {
         let steps = match &self.outcome {
             UnitOutcome::Written(_) => return self.next(job).into_iter().next(),
             UnitOutcome::Stopped(_, failure) => &failure.steps,
             _ => &self.instead,
         };
         // A step under a doubt is for the user to decide.
-        let is_certain = |step: &&Step| step.only_if.is_none() && step.why != Why::NewBoard;
+        let is_certain = |step: &&NextStep| step.only_if.is_none() && step.why != Why::NewBoard;
         steps.iter().find(|step| is_certain(step) && !matches!(step.act, Act::Hands(_))).cloned()
     }
 }
@@ -303,8 +307,10 @@ impl FlashJob {
         let own: Vec<Option<String>> = seen.iter().map(|unit| unit.examined.as_ref()?.own().serial).collect();
         for (unit, serial) in seen.into_iter().zip(series.assign(&own, &in_use)) {
             let Some(Examined { seen, .. }) = unit.examined.take() else { continue };
-            let plan =
-                serial.ok_or_else(|| no_serial_left(&unit.device, series)).and_then(|serial| make(&seen, &serial));
+            let plan = match serial {
+                Some(serial) => make(&seen, &serial),
+                None => Err(no_serial_left(&unit.device, series)),
+            };
             match plan {
                 Ok(plan) => unit.examined = Some(Examined::new(seen, plan)),
                 Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
@@ -327,18 +333,21 @@ impl FlashJob {
     /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral
     /// blocks.
     fn find_backups(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
-        let is_at_stake = |unit: &&mut Examined| {
+        let is_at_stake = |unit: &Examined| {
             self.allowed.no_backup
                 || !is_readable(unit.seen.attached.state)
                 || unit.seen.running.version.is_none()
                 || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };
-        let at_stake: Vec<&mut Examined> =
-            units.iter_mut().filter_map(|unit| unit.examined.as_mut()).filter(is_at_stake).collect();
-        let Some(folder) = self.earlier_backups.as_ref().filter(|_| !at_stake.is_empty()) else { return Ok(()) };
+        let mut at_stake: Vec<&mut Examined> = units.iter_mut().filter_map(|unit| unit.examined.as_mut()).collect();
+        at_stake.retain(|unit| is_at_stake(unit));
+        let Some(folder) = &self.earlier_backups else { return Ok(()) };
+        if at_stake.is_empty() {
+            return Ok(());
+        }
         let filed = backup_folder::filed(folder)?;
         for Examined { seen, plan, backups, .. } in at_stake {
-            let given = plan.planned_identity().serial.filter(|_| self.subject.serial_given);
+            let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
             *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
         }
         Ok(())
@@ -353,11 +362,10 @@ impl FlashJob {
             {
                 unit.flashed = Some(self.images.prove(&self.images.identify(&image))?);
             }
-            for found in unit.backups.iter().take(MOST_OFFERS) {
-                // A damaged backup is not offered.
-                let Ok(backup) = backup_folder::load(&found.folder) else { continue };
-                let Ok(image) = backup.firmware() else { continue };
-                self.images.prove(&self.images.identify(&image))?;
+            for (_, backup) in offered(&unit.backups) {
+                if let Ok(image) = backup.firmware() {
+                    self.images.prove(&self.images.identify(&image))?;
+                }
             }
         }
         Ok(())
@@ -365,7 +373,7 @@ impl FlashJob {
 
     /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
     /// unit would lose its own identity by that command.
-    fn instead(&self, unit: &FlashUnit, is_at_stake: bool) -> Vec<Step> {
+    fn instead(&self, unit: &FlashUnit, is_at_stake: bool) -> Vec<NextStep> {
         let Some(Examined { seen, backups, .. }) = &unit.examined else { return Vec::new() };
         let attached = &seen.attached;
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
@@ -376,17 +384,17 @@ impl FlashJob {
         let without_backup =
             Act::Again { permissions: permissions.clone(), blocks_from: None, backup: BackupFirst::No };
         if has_blocks && !is_at_stake {
-            return vec![Step::new(Why::WithoutBackup, without_backup)];
+            return vec![NextStep::new(Why::WithoutBackup, without_backup)];
         }
         if *writes == Writes::Image && is_blank_board(attached) && backups.is_empty() {
-            return vec![Step::new(Why::NewBoard, without_backup)];
+            return vec![NextStep::new(Why::NewBoard, without_backup)];
         }
         offers(backups, *writes, &permissions, &attached.location, &self.images)
     }
 
     /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
     /// with this unit's identity.
-    fn instead_of_foreign(&self, unit: &FlashUnit) -> Vec<Step> {
+    fn instead_of_foreign(&self, unit: &FlashUnit) -> Vec<NextStep> {
         let Some(Examined { seen, .. }) = &unit.examined else { return Vec::new() };
         let attached = &seen.attached;
         let mut permissions = unit.again.clone();
@@ -403,7 +411,7 @@ impl FlashJob {
                 *backs_up = true;
             }
         }
-        steps.push(Step::new(Why::FirmwareAlone, Act::FirmwareAlone { permissions }));
+        steps.push(NextStep::new(Why::FirmwareAlone, Act::FirmwareAlone { permissions }));
         steps
     }
 
@@ -411,11 +419,11 @@ impl FlashJob {
         let connected = neighbours(units, unit::list(&self.devices));
         let examined: Vec<&Examined> = units.iter().filter_map(|unit| unit.examined.as_ref()).collect();
         let allowed = self.allowed;
-        let permissions = |at| {
-            let back = permissions_back(&examined, at, allowed, &connected);
-            (permissions_again(&examined, at, allowed, &connected), back)
-        };
-        let permissions: Vec<_> = (0..examined.len()).map(permissions).collect();
+        let mut permissions = Vec::new();
+        for at in 0..examined.len() {
+            let again = permissions_again(&examined, at, allowed, &connected);
+            permissions.push((again, permissions_back(&examined, at, allowed, &connected)));
+        }
         let decisions = decide(&examined, &self.subject, allowed, &connected);
         let examined = units.iter_mut().filter(|unit| unit.examined.is_some());
         for ((unit, decision), (again, back)) in examined.zip(decisions).zip(permissions) {
@@ -483,16 +491,16 @@ impl FlashJob {
     fn ask(&self, units: &[FlashUnit], front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
         let allowed = self.allowed;
         let units: Vec<&FlashUnit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
-        front_end.confirm(Question::Write(units.len()))?;
+        front_end.confirm(WriteQuestion::Write(units.len()))?;
         for FlashUnit { device, terms, .. } in units {
             if let Some(backup) = terms.own_backups.first() {
-                front_end.confirm(Question::KnownIdentity { device, backup })?;
+                front_end.confirm(WriteQuestion::KnownIdentity { device, backup })?;
             }
             if let Some(why) = terms.unknown_neighbours.as_ref().filter(|_| !allowed.clone_identity) {
-                front_end.confirm(Question::UnknownNeighbours { device, why })?;
+                front_end.confirm(WriteQuestion::UnknownNeighbours { device, why })?;
             }
             if let Some((from, to)) = terms.other_line.filter(|_| !allowed.other_line) {
-                front_end.confirm(Question::OtherLine { device, from, to })?;
+                front_end.confirm(WriteQuestion::OtherLine { device, from, to })?;
             }
         }
         Ok(())

@@ -33,13 +33,13 @@ struct Answers {
 }
 
 impl FrontEnd for Answers {
-    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure> {
+    fn confirm(&self, question: WriteQuestion<'_>) -> Result<(), AnyFailure> {
         let mut asked = self.asked.lock().unwrap();
         asked.push(match question {
-            Question::Write(_) => "write",
-            Question::KnownIdentity { .. } => "known identity",
-            Question::UnknownNeighbours { .. } => "unknown neighbours",
-            Question::OtherLine { .. } => "other line",
+            WriteQuestion::Write(_) => "write",
+            WriteQuestion::KnownIdentity { .. } => "known identity",
+            WriteQuestion::UnknownNeighbours { .. } => "unknown neighbours",
+            WriteQuestion::OtherLine { .. } => "other line",
         });
         if asked.len() > self.yes { Err(Interrupted.into()) } else { Ok(()) }
     }
@@ -174,7 +174,7 @@ fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_kee
     };
     let without_backup = |permissions: &[Permission]| {
         let (permissions, backup) = (permissions.to_vec(), BackupFirst::No);
-        Step::new(Why::WithoutBackup, Act::Again { permissions, blocks_from: None, backup })
+        NextStep::new(Why::WithoutBackup, Act::Again { permissions, blocks_from: None, backup })
     };
     let unproven = without_backup(&[Permission::Unproven]);
     for (writes, names_blocks) in [(Writes::Image, true), (Writes::Backup, false)] {
@@ -192,7 +192,7 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let seen = &unit.examined.as_ref().unwrap().seen;
     let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
     let job = job(Writes::Image, false);
-    let read_back = Step::new(Why::ReadBack, Act::Look(Look::Verify));
+    let read_back = NextStep::new(Why::ReadBack, Act::Verify);
     for (after, expected) in [(None, Some(read_back)), (Some(there), None)] {
         let report = FlashReport::new(PLACE.parse().unwrap());
         unit.outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
@@ -213,7 +213,7 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     job.decide(&mut units).unwrap();
     job.write(&mut units, &answers).unwrap();
     let (permissions, backup) = (vec![Permission::Unproven], BackupFirst::Into(elsewhere));
-    let expected = Step::new(Why::GoOn, Act::Again { permissions, blocks_from: None, backup });
+    let expected = NextStep::new(Why::GoOn, Act::Again { permissions, blocks_from: None, backup });
     assert_eq!(units[0].next_step(&job), Some(expected));
 }
 
@@ -229,7 +229,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
         has_identity: true,
         replaces_serial: false,
     };
-    let look = |only_if, look| Step { why: Why::See, only_if, act: Act::Look(look) };
+    let look = |only_if, act| NextStep { why: Why::See, only_if, act };
     let failure = FlashFailure {
         error: FlashError::not_back(Duration::ZERO),
         unit: WrittenUnit {
@@ -243,14 +243,14 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             offers: Vec::new(),
         },
         steps: vec![
-            Step::new(Why::GoOn, Act::Hands(Hands::Replug)),
-            look(Some(doubt), Look::Bench),
-            look(None, Look::List),
+            NextStep::new(Why::GoOn, Act::Hands(Hands::Replug)),
+            look(Some(doubt), Act::Bench),
+            look(None, Act::List),
         ],
     };
     let mut unit = FlashUnit::new(PLACE.to_owned());
     unit.outcome = UnitOutcome::Stopped(report, Arc::new(failure));
-    assert_eq!(unit.next_step(&job(Writes::Image, false)), Some(look(None, Look::List)));
+    assert_eq!(unit.next_step(&job(Writes::Image, false)), Some(look(None, Act::List)));
 }
 
 #[test]

@@ -11,14 +11,14 @@ use super::{FlashJob, FlashUnit, FrontEnd, UnitOutcome, all_or_none};
 use crate::flash::backup_folder;
 use crate::flash::decide::Examined;
 use crate::flash::error::{BackupFolderError, FlashError};
-use crate::flash::offers::offers;
+use crate::flash::fitting::offers;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
 use crate::flash::run::{self, Confirmed, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 
 /// What a unit's write needs, and what it reports to.
-struct Work<'a> {
+struct UnitWrite<'a> {
     port: &'a mut dyn Port,
     plan: &'a FlashPlan,
     options: FlashOptions,
@@ -34,7 +34,7 @@ fn works_on(front_end: &dyn FrontEnd, units: &[WrittenUnit], location: &Location
 impl FlashJob {
     pub(super) fn write_all(&self, units: &mut [FlashUnit], front_end: &dyn FrontEnd) {
         let mut written = Vec::new();
-        let mut works = Vec::new();
+        let mut writes = Vec::new();
         let mut outcomes = Vec::new();
         for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
             let invoked = unit.invoked(self);
@@ -55,16 +55,17 @@ impl FlashJob {
             });
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline };
-            works.push((port, plan, FlashOptions { replug_deadline, ..self.options.clone() }));
+            writes.push((port, plan, FlashOptions { replug_deadline, ..self.options.clone() }));
             outcomes.push(outcome);
         }
         let progress = front_end.begin(written.clone());
-        let works = works.into_iter().zip(progress);
-        let works = works.map(|((port, plan, options), progress)| Work { port, plan, options, progress }).collect();
+        let writes = writes.into_iter().zip(progress);
+        let writes =
+            writes.map(|((port, plan, options), progress)| UnitWrite { port, plan, options, progress }).collect();
         let ends = if self.all_or_none {
-            self.write_all_or_none(works, &written, front_end).unwrap_or_else(|outcomes| outcomes)
+            self.write_all_or_none(writes, &written, front_end).unwrap_or_else(|outcomes| outcomes)
         } else {
-            self.write_each(works, &written, front_end)
+            self.write_each(writes, &written, front_end)
         };
         for (outcome, end) in outcomes.into_iter().zip(ends) {
             *outcome = end;
@@ -73,11 +74,16 @@ impl FlashJob {
     }
 
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
-    fn write_each(&self, works: Vec<Work<'_>>, units: &[WrittenUnit], front_end: &dyn FrontEnd) -> Vec<UnitOutcome> {
-        let numbered = works.into_iter().zip(units).enumerate().collect();
-        at_once(numbered, &|(number, (mut work, unit)): (usize, (Work<'_>, &WrittenUnit))| {
+    fn write_each(
+        &self,
+        writes: Vec<UnitWrite<'_>>,
+        units: &[WrittenUnit],
+        front_end: &dyn FrontEnd,
+    ) -> Vec<UnitOutcome> {
+        let numbered = writes.into_iter().zip(units).enumerate().collect();
+        at_once(numbered, &|(number, (mut write, unit)): (usize, (UnitWrite<'_>, &WrittenUnit))| {
             works_on(front_end, units, &unit.location);
-            let written = self.prepare(&mut work).and_then(Opened::confirm).and_then(Opened::write);
+            let written = self.prepare(&mut write).and_then(Opened::confirm).and_then(Opened::write);
             let outcome = self.outcome(unit, written);
             front_end.ended(number, &outcome);
             outcome
@@ -88,14 +94,14 @@ impl FlashJob {
     /// error has the outcomes.
     fn write_all_or_none(
         &self,
-        mut works: Vec<Work<'_>>,
+        mut writes: Vec<UnitWrite<'_>>,
         units: &[WrittenUnit],
         front_end: &dyn FrontEnd,
     ) -> Result<Vec<UnitOutcome>, Vec<UnitOutcome>> {
         let prepared =
-            at_once(works.iter_mut().zip(units).collect(), &|(work, unit): (&mut Work<'_>, &WrittenUnit)| {
+            at_once(writes.iter_mut().zip(units).collect(), &|(write, unit): (&mut UnitWrite<'_>, &WrittenUnit)| {
                 works_on(front_end, units, &unit.location);
-                self.prepare(work)
+                self.prepare(write)
             });
         let prepared = self.unless_one_stopped(prepared, units, front_end)?;
         let confirmed = at_once(prepared, &|unit: Opened<'_, Prepared>| {
@@ -132,9 +138,7 @@ impl FlashJob {
         let mut outcomes = Vec::new();
         for (number, (opened, unit)) in opened.into_iter().zip(units).enumerate() {
             let outcome = match opened {
-                Ok(opened) => {
-                    UnitOutcome::Spared(opened.release(), all_or_none(&unit.location.to_string(), &because))
-                }
+                Ok(opened) => UnitOutcome::Spared(opened.release(), all_or_none(&unit.location.to_string(), &because)),
                 Err(stopped) => self.outcome(unit, Err(stopped)),
             };
             front_end.ended(number, &outcome);
@@ -143,8 +147,8 @@ impl FlashJob {
         Err(outcomes)
     }
 
-    fn prepare<'b>(&self, work: &'b mut Work<'_>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
-        let Work { port, plan, options, progress } = work;
+    fn prepare<'b>(&self, write: &'b mut UnitWrite<'_>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
+        let UnitWrite { port, plan, options, progress } = write;
         run::prepare(&mut **port, plan, options, &mut **progress, self.interrupt)
     }
 
@@ -174,10 +178,13 @@ fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
     };
     let canonical = |path: &Path| path.canonicalize().ok();
     let failed = path.parent().and_then(canonical);
-    let mut others = elsewhere.iter().filter(|folder| failed.is_none() || canonical(folder) != failed);
-    others
-        .find(|folder| backup_folder::has_room(folder))
-        .map_or(BackupFirst::AsGiven, |it| BackupFirst::Into(it.clone()))
+    for folder in elsewhere {
+        let has_failed = failed.is_some() && canonical(folder) == failed;
+        if !has_failed && backup_folder::has_room(folder) {
+            return BackupFirst::Into(folder.clone());
+        }
+    }
+    BackupFirst::AsGiven
 }
 
 /// Runs `work` on all items at once, each in its own thread. Returns the outcomes in the same order.

@@ -126,11 +126,11 @@ pub fn shared_serials<'a>(units: impl IntoIterator<Item = (&'a str, &'a str)>) -
     all
 }
 
-/// Draws the neutral blocks of a unit: what a stock image gets on a board without any configuration. The known blocks are
-/// no choice there, because they make the board a "TinyEnclosure" with another maker's USB4 names and its USB4 identity.
+/// Draws the neutral blocks of a unit: what a stock image gets on a board without any configuration. The known blocks
+/// are no choice there: they make the board a "TinyEnclosure" with another maker's USB4 names and its USB4 identity.
 ///
-/// The serial number is the one that the user gives (`given`); else the one that the unit shows (`shown`), which an
-/// interrupted run may have written (empty if that is not block 0's); else one that is drawn at random. The USB4 unique ID is
+/// The serial number is the one that the user gives (`given`); else the one that the unit shows (`shown`, empty if that
+/// is not block 0's), which an interrupted run may have written; else one that is drawn at random. The USB4 unique ID is
 /// always drawn. Everything else is the chip maker's, the same on every board.
 ///
 /// # Errors
@@ -169,8 +169,8 @@ fn own_serial(shown: &str) -> Option<&str> {
 }
 
 /// The neutral blocks with these values of a board's own. The others are those of the vendor's production tool (MPTool
-/// 1.0.4.1); what it doesn't name, and U4Mode, whose place is a guess, is as in the known blocks, with which owners' units
-/// run.
+/// 1.0.4.1); what it doesn't name, and U4Mode, whose place is a guess, is as in the known blocks, with which owners'
+/// units run.
 fn neutral(serial: &str, unique_id: [u8; UNIQUE_ID_BYTES]) -> Result<[ConfigBlock; 2], ConfigBlockError> {
     let [mut zero, mut one] = known_blocks();
     zero.set_text(ConfigField::Serial, serial)?;

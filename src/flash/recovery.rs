@@ -1,7 +1,7 @@
 //! The steps that recover a unit from the state in which a stopped run left it, as data. Pure.
 //!
-//! A [`NextStep`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the command
-//! that was run.
+//! A [`NextStep`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the
+//! command that was run.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -101,8 +101,8 @@ impl Run<'_> {
     /// through 0xCC31. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None` if the unit
     /// does not take it.
     ///
-    /// Keep the unit that this returns until it has left: otherwise the system's driver is bound to a restarting unit, and
-    /// its unanswered requests delay the whole host controller.
+    /// Keep the unit that this returns until it has left: otherwise the system's driver is bound to a restarting unit,
+    /// and its unanswered requests delay the whole host controller.
     fn restart(
         &mut self,
         port: &mut dyn Port,

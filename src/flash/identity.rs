@@ -38,7 +38,8 @@ impl UnitIdentity {
 
     /// The identity that a serial number in USB descriptors shows: the boot loader's is block 0's, or zeros.
     pub(super) fn shown(serial: &str) -> Self {
-        Self { serial: Some(serial).filter(|serial| !is_nobodys(serial)).map(str::to_owned), usb4: None }
+        let serial = if is_nobodys(serial) { None } else { Some(serial.to_owned()) };
+        Self { serial, usb4: None }
     }
 
     /// Removes the values that tinygrad's tool writes to every unit, because they identify no unit.

@@ -105,12 +105,12 @@ impl SerialSeries {
     /// other units and of backups, which no unit gets.
     pub fn assign(&self, own: &[Option<String>], in_use: &BTreeSet<String>) -> Vec<Option<String>> {
         let mut taken = in_use.clone();
-        let mut kept = BTreeSet::new();
         let mut assigned = Vec::new();
         for serial in own {
-            let keeps = serial.as_ref().filter(|serial| self.has(serial) && kept.insert((*serial).clone()));
-            assigned.push(keeps.cloned());
             taken.extend(serial.clone());
+            // Of several units with the same number, the first keeps it.
+            let is_of_series = serial.as_ref().is_some_and(|serial| self.has(serial));
+            assigned.push(if is_of_series && !assigned.contains(serial) { serial.clone() } else { None });
         }
         let mut free = self.numbers().filter(|serial| !taken.contains(serial));
         for serial in assigned.iter_mut().filter(|serial| serial.is_none()) {

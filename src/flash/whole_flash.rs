@@ -88,7 +88,7 @@ fn copy_by(
     let partial = folder.join(partial_name(&backup.unit, jedec_id, &backup.content_digest()));
     let slot = backup.slot();
 
-    let mut bytes = kept(read, &partial, &slot, size)?;
+    let mut bytes = resumable(read, &partial, &slot, size)?;
     let resumed_at = bytes.len();
     observer.event(FlashEvent::Total(size as u64));
     observer.event(FlashEvent::Moved(resumed_at as u64));
@@ -152,7 +152,7 @@ fn finished(whole: &Path, size: usize) -> Result<Option<Vec<u8>>, AnyFailure> {
 }
 
 /// Returns what an earlier run has kept of this flash; nothing if it can't be read or is not what the flash has now.
-fn kept(read: &mut ReadSector<'_>, partial: &Path, slot: &[u8], size: usize) -> Result<Vec<u8>, FlashError> {
+fn resumable(read: &mut ReadSector<'_>, partial: &Path, slot: &[u8], size: usize) -> Result<Vec<u8>, FlashError> {
     let Ok(bytes) = file::read_regular(partial, size) else { return Ok(Vec::new()) };
     let (sectors, torn) = bytes.as_chunks::<SECTOR_LEN>();
     let is_slots = bytes.iter().zip(slot).all(|(kept, backed_up)| kept == backed_up);

@@ -215,7 +215,7 @@ impl PortArgs {
     /// port.
     ///
     /// # Errors
-    /// [`unit::ConnectError`]; also fails if a device file is wrong or the capture can't be written.
+    /// As for [`unit::port`]; also fails if a device file is wrong or the capture can't be written.
     pub fn open(&self) -> Result<(Recording<'_>, Box<dyn Port>), AnyFailure> {
         let recording = self.pcap.start()?;
         let port = self.port(recording.capture())?;
@@ -225,21 +225,21 @@ impl PortArgs {
     /// Opens the unit's port; `capture` records it.
     ///
     /// # Errors
-    /// [`unit::ConnectError`]; also fails if a device file is wrong.
+    /// As for [`unit::port`]; also fails if a device file is wrong.
     pub fn port(&self, capture: Option<&Capture>) -> Result<Box<dyn Port>, AnyFailure> {
         let devices = self.ids.load()?;
-        Ok(opened(self.device.as_ref(), |device| unit::port(&devices, device, capture))?)
+        opened(self.device.as_ref(), |device| unit::port(&devices, device, capture))
     }
 
     /// Selects the unit; `capture` records it. From here on Ctrl-C only sets a flag, so that the unit is
     /// always released.
     ///
     /// # Errors
-    /// [`unit::ConnectError`]; also fails if a device file is wrong.
+    /// As for [`unit::port`]; also fails if a device file is wrong.
     pub fn choose(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
         interrupt::install();
         let devices = self.ids.load()?;
-        Ok(opened(self.device.as_ref(), |device| unit::choose(&devices, device, capture))?)
+        opened(self.device.as_ref(), |device| unit::choose(&devices, device, capture))
     }
 }
 

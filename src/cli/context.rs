@@ -24,7 +24,7 @@ use super::{interrupt, print, terminal};
 use crate::failure::shown_code;
 use crate::image::Images;
 use crate::patch::Library;
-use crate::unit::ConnectError;
+use crate::unit::NoUnit;
 
 /// The settings of one run that every subcommand needs.
 #[derive(Debug)]
@@ -77,8 +77,8 @@ impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
     pub fn of(error: &(dyn Coded + 'static), line: &CommandLine) -> Self {
         let tunnels = match (error as &dyn Error).downcast_ref() {
-            Some(ConnectError::Tunnelled(tunnels) | ConnectError::Unauthorised(tunnels)) => tunnels.clone(),
-            _ => Tunnels::default(),
+            Some(NoUnit(tunnels)) => tunnels.clone(),
+            None => Tunnels::default(),
         };
         Self {
             code: shown_code(error),
@@ -335,13 +335,13 @@ mod tests {
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
         let device =
             TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false, waits: None };
-        let json = |error: &ConnectError| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
-        let found = json(&ConnectError::over(Tunnels { devices: vec![device], docks: Vec::new() }));
+        let json = |error: &NoUnit| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
+        let found = json(&NoUnit(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(
             found["tunnelled"],
             serde_json::json!([{ "name": "0-1", "what": "ASMedia UT3G", "is_authorized": false }])
         );
-        assert!(json(&ConnectError::None).get("tunnelled").is_none());
+        assert!(json(&NoUnit(Tunnels::default())).get("tunnelled").is_none());
     }
 
     #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use crate::image::Images;
 use crate::restart::retrains;
 use crate::shell;
 use crate::unit::facts::RunningFirmware;
-use crate::unit::{self, ConnectError, Selector};
+use crate::unit::{self, NoUnit, Selector};
 use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
@@ -119,7 +119,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&ListJson { units: &rows, tunnelled: &tunnels.devices, tunnelled_docks: &tunnels.docks });
     } else if rows.is_empty() {
-        let error = ConnectError::none();
+        let error = NoUnit::now();
         outln!("{error}");
         outln!("  next: {}", help(&error, &CommandLine::default()));
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
@@ -203,8 +203,7 @@ impl Look<'_> {
             return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
         }
         let selector = Selector::from(&unit.location);
-        let mut port =
-            unit::port(&self.known, Some(&selector), self.capture).map_err(|error: ConnectError| error.to_string())?;
+        let mut port = unit::port(&self.known, Some(&selector), self.capture).map_err(|error| error.to_string())?;
         let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
         Running::of(&mut access, unit.state).map_err(|error| error.to_string())
     }
@@ -264,7 +263,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 /// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
 pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
-    let error = ConnectError::over(tunnels);
+    let error = NoUnit(tunnels);
     if names.is_empty() {
         return None;
     }

@@ -1,20 +1,20 @@
 //! Finds the unit that the user names, by its port, its serial number or its folder, and opens it.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use asm2464::firmware::BridgeState;
-use asm2464::{AnyFailure, TransportKind};
+use asm2464::{AnyFailure, Coded, Failure, Kind, Label, TransportKind};
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_unit::{self, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Port, PortError, PortPath, UnitInfo, Watch};
 use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
 use asm2464_host::usb::{self, Found, UsbError, UsbPort};
 use derive_more::Display;
-use etcetera::BaseStrategy as _;
-use thiserror::Error;
+use etcetera::{BaseStrategy as _, HomeDirError};
 
 use super::live::{Live, Purpose};
 use crate::devices::Devices;
@@ -75,7 +75,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    fn at(mut port: Box<dyn Port>) -> Result<Self, ConnectError> {
+    fn at(mut port: Box<dyn Port>) -> Result<Self, PortError> {
         Ok(Self { info: port.attached()?, port })
     }
 
@@ -95,11 +95,11 @@ impl Unit {
     /// Finds this unit at its port again, after it has left the bus. Then it can be opened again.
     ///
     /// # Errors
-    /// While it is away; [`ConnectError::Other`] if another unit is at its port.
-    pub fn find_again(&mut self) -> Result<(), ConnectError> {
+    /// While it is away, or if another unit is at its port.
+    pub fn find_again(&mut self) -> Result<(), AnyFailure> {
         let now = self.port.attached()?;
         if (now.id, &now.serial) != (self.info.id, &self.info.serial) {
-            return Err(ConnectError::Other { found: now.into() });
+            return Err(other_unit(&now).into());
         }
         self.info = now;
         Ok(())
@@ -122,8 +122,8 @@ pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
 /// Describes the named units, each once, in the order in which they are named.
 ///
 /// # Errors
-/// [`ConnectError`]. Leaves each unit to its kernel driver.
-pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, ConnectError> {
+/// As for [`port`]. Leaves each unit to its kernel driver.
+pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, AnyFailure> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
         let unit = choose(known, Some(selector), None)?.info;
@@ -137,20 +137,20 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
 /// Selects a unit; without a selector, the only one connected. `capture` records its traffic.
 ///
 /// # Errors
-/// [`ConnectError`].
+/// As for [`port`].
 pub fn choose(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
-) -> Result<Unit, ConnectError> {
-    Unit::at(port(known, selector, capture)?)
+) -> Result<Unit, AnyFailure> {
+    Ok(Unit::at(port(known, selector, capture)?)?)
 }
 
 /// Selects this very unit again, at its place. `capture` is as for [`choose`].
 ///
 /// # Errors
-/// [`ConnectError::Other`] if another unit is there now; any other [`ConnectError`].
-pub fn again(known: &Arc<Devices>, info: &UnitInfo, capture: Option<&Capture>) -> Result<Unit, ConnectError> {
+/// As for [`port`], and if another unit is there now.
+pub fn again(known: &Arc<Devices>, info: &UnitInfo, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
     let port = port(known, Some(&Selector::from(&info.location)), capture)?;
     let mut unit = Unit { info: info.clone(), port };
     unit.find_again()?;
@@ -161,29 +161,30 @@ pub fn again(known: &Arc<Devices>, info: &UnitInfo, capture: Option<&Capture>) -
 /// as for [`choose`].
 ///
 /// # Errors
-/// [`ConnectError`].
+/// [`NoUnit`]; if none matches, or several; if the buses can't be searched or the virtual unit can't be opened. Nothing
+/// was sent to any unit.
 pub fn port(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
-) -> Result<Box<dyn Port>, ConnectError> {
+) -> Result<Box<dyn Port>, AnyFailure> {
     if let Some(Selector::Virtual(dir)) = selector {
         let mut port = VirtualPort::open_dir(&virtual_folder(dir.clone())?)?;
         port.watch(watch(capture));
         return Ok(Box::new(port));
     }
-    let all = usb::discover(&known.known_units()).map_err(|error| ConnectError::unsearched(error, selector))?;
+    let all = usb::discover(&known.known_units()).map_err(|error| unsearched(error, selector))?;
     Ok(Box::new(usb_port(chosen(all, selector)?, capture)))
 }
 
 /// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
 ///
 /// # Errors
-/// [`ConnectError::None`] or [`ConnectError::Tunnelled`] if no unit is attached.
-pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, ConnectError> {
+/// [`NoUnit`], and if the buses can't be searched.
+pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
     let found = usb::discover(&known.known_units())?;
     if found.is_empty() {
-        return Err(ConnectError::none());
+        return Err(NoUnit::now().into());
     }
     Ok(found.into_iter().map(|found| Box::new(usb_port(found, capture)) as Box<dyn Port>).collect())
 }
@@ -211,133 +212,102 @@ pub fn new_virtual(selector: Option<&Selector>) -> Option<PathBuf> {
 /// The folder of a virtual unit; without a name, the one in the user's data folder. A leading `~` is the home folder.
 ///
 /// # Errors
-/// [`ConnectError::NoDataFolder`].
-pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, ConnectError> {
+/// If the system names no such folder.
+pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let no_folder = |error: HomeDirError| {
+        let label = Kind::Usage.code("asmpatch::device::no_data_folder");
+        Failure::new(label, format!("no data folder for the virtual unit: {error}"))
+    };
     if let Some(dir) = dir {
         // No shell expands the tilde behind `virtual:`.
         let Ok(below) = dir.strip_prefix("~") else { return Ok(dir) };
-        let home = etcetera::home_dir().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
-        return Ok(home.join(below));
+        return Ok(etcetera::home_dir().map_err(no_folder)?.join(below));
     }
-    let strategy = etcetera::choose_base_strategy().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
+    let strategy = etcetera::choose_base_strategy().map_err(no_folder)?;
     Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
 }
 
-fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, ConnectError> {
+fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, AnyFailure> {
     let infos = |found: &[Found]| found.iter().map(|found| found.info.clone()).collect::<Vec<_>>();
     let all = infos(&found);
     let mut matching = found;
     matching.retain(|found| selector.is_none_or(|selector| selector.matches(&found.info)));
     match (matching.len(), selector) {
         (1, _) => Ok(matching.remove(0)),
-        (0, None) => Err(ConnectError::none()),
-        (0, Some(selector)) => Err(ConnectError::NoMatch { selector: selector.clone(), found: all }),
-        (_, None) => Err(ConnectError::Several { found: all }),
-        (_, Some(selector)) => Err(ConnectError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),
-    }
-}
-
-/// Reasons no unit was opened. Nothing was sent to any unit.
-#[derive(Debug, Error)]
-pub enum ConnectError {
-    /// No unit is connected.
-    #[error("no ASM2464PD unit is connected")]
-    None,
-    /// No unit is connected over USB, but these are over USB4 or Thunderbolt.
-    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
-    Tunnelled(Tunnels),
-    /// The same, and the host has not authorised one of them.
-    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
-    Unauthorised(Tunnels),
-    /// Several units are connected, and none was selected.
-    #[error("{} units are connected: {}", found.len(), listed(found))]
-    Several {
-        /// The units that were found.
-        found: Vec<UnitInfo>,
-    },
-    /// The selected unit is not connected.
-    #[error(
-        "no unit matches {selector}{} (connected: {})",
-        meant(selector, found),
-        if found.is_empty() { "none".to_owned() } else { listed(found) }
-    )]
-    NoMatch {
-        /// The unit that was asked for.
-        selector: Selector,
-        /// The units that were found.
-        found: Vec<UnitInfo>,
-    },
-    /// Several units have the requested serial number.
-    #[error("{} units have the serial number {selector}: {}", found.len(), listed(found))]
-    Ambiguous {
-        /// The serial number that was asked for.
-        selector: Selector,
-        /// The units that match.
-        found: Vec<UnitInfo>,
-    },
-    /// Another unit has taken the place of the selected one.
-    #[error(
-        "another unit is at {} now: {} {}",
-        found.location,
-        found.id,
-        found.serial.as_ref().map_or("without a serial number".to_owned(), |serial| format!("with serial number {serial}"))
-    )]
-    Other {
-        /// The unit that is there.
-        found: Box<UnitInfo>,
-    },
-    /// The virtual unit's folder can't be used.
-    #[error(transparent)]
-    Virtual(#[from] virtual_unit::VirtualOpenError),
-    /// The unit is not at its port, or the system can't tell.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// The system names no data folder for the virtual unit.
-    #[error("no data folder for the virtual unit: {0}")]
-    NoDataFolder(String),
-    /// libusb or the system failed.
-    #[error(transparent)]
-    Usb(#[from] UsbError),
-}
-
-asm2464::coded!(ConnectError {
-    None => Device "asmpatch::device::none",
-    Tunnelled => Device "asmpatch::device::tunnelled",
-    Unauthorised => Device "asmpatch::device::unauthorised",
-    Several => Refused "asmpatch::device::several",
-    NoMatch => Device "asmpatch::device::no_match",
-    Ambiguous => Refused "asmpatch::device::ambiguous",
-    Other => Device "asmpatch::device::other",
-    Virtual(cause) => cause,
-    Port(cause) => cause,
-    NoDataFolder => Usage "asmpatch::device::no_data_folder",
-    Usb(cause) => cause,
-});
-
-impl ConnectError {
-    /// The error if no unit is connected. Looks at the system's USB4, Thunderbolt and PCIe.
-    pub fn none() -> Self {
-        let tunnels = Sysfs::system().tunnels();
-        if tunnels.is_empty() { Self::None } else { Self::over(tunnels) }
-    }
-
-    /// The error if no unit is connected over USB, but these are over USB4 or Thunderbolt.
-    pub fn over(tunnels: Tunnels) -> Self {
-        if tunnels.await_authorisation() { Self::Unauthorised(tunnels) } else { Self::Tunnelled(tunnels) }
-    }
-
-    /// The error if the buses can't be searched for this unit. If the selector looks like a mistyped virtual unit,
-    /// reports that instead of the USB error.
-    pub(super) fn unsearched(error: UsbError, selector: Option<&Selector>) -> Self {
-        let mistyped = selector.filter(|selector| {
-            let selector = selector.to_string();
-            suggest::nearest(&selector, [&*in_software(&selector)]).is_some()
-        });
-        match mistyped {
-            Some(selector) => Self::NoMatch { selector: selector.clone(), found: Vec::new() },
-            None => Self::Usb(error),
+        (0, None) => Err(NoUnit::now().into()),
+        (0, Some(selector)) => Err(no_match(selector, &all).into()),
+        (count, None) => {
+            let message = format!("{count} units are connected: {}", listed(&all));
+            Err(Failure::new(Kind::Refused.code("asmpatch::device::several"), message).into())
+        }
+        (count, Some(serial)) => {
+            let message = format!("{count} units have the serial number {serial}: {}", listed(&infos(&matching)));
+            Err(Failure::new(Kind::Refused.code("asmpatch::device::ambiguous"), message).into())
         }
     }
+}
+
+/// No unit is connected over USB. A dock that is connected over USB4 or Thunderbolt shows no USB device, so it may be
+/// one of these devices.
+#[derive(Debug, Display)]
+#[display("no ASM2464PD unit is connected{}", self.where_else())]
+pub struct NoUnit(pub Tunnels);
+
+impl Error for NoUnit {}
+
+impl Coded for NoUnit {
+    fn label(&self) -> Label {
+        if self.0.is_empty() {
+            return Kind::Device.code("asmpatch::device::none");
+        }
+        if self.0.await_authorisation() {
+            return Kind::Device.code("asmpatch::device::unauthorised");
+        }
+        Kind::Device.code("asmpatch::device::tunnelled")
+    }
+}
+
+impl NoUnit {
+    /// Looks at the system's USB4, Thunderbolt and PCIe.
+    pub fn now() -> Self {
+        Self(Sysfs::system().tunnels())
+    }
+
+    fn where_else(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        format!(" over USB, but over USB4 or Thunderbolt: {}", self.0)
+    }
+}
+
+/// The failure if the buses can't be searched for this unit. If the selector looks like a mistyped virtual unit, says
+/// so instead.
+fn unsearched(error: UsbError, selector: Option<&Selector>) -> AnyFailure {
+    if let Some(selector) = selector {
+        let name = selector.to_string();
+        if suggest::nearest(&name, [&*in_software(&name)]).is_some() {
+            return no_match(selector, &[]).into();
+        }
+    }
+    error.into()
+}
+
+fn no_match(selector: &Selector, connected: &[UnitInfo]) -> Failure {
+    let meant = meant(selector, connected);
+    let connected = if connected.is_empty() { "none".to_owned() } else { listed(connected) };
+    let message = format!("no unit matches {selector}{meant} (connected: {connected})");
+    Failure::new(Kind::Device.code("asmpatch::device::no_match"), message)
+}
+
+/// The failure if another unit has taken the place of the selected one.
+fn other_unit(found: &UnitInfo) -> Failure {
+    let number = match &found.serial {
+        Some(serial) => format!("with serial number {serial}"),
+        None => "without a serial number".to_owned(),
+    };
+    let message = format!("another unit is at {} now: {} {number}", found.location, found.id);
+    Failure::new(Kind::Device.code("asmpatch::device::other"), message)
 }
 
 /// The question whether a connected unit's port or serial number, or a virtual unit was meant.
@@ -396,14 +366,13 @@ mod tests {
         first.find_again().unwrap();
         let mut moved = Unit { info: first.info.clone(), port: unit("B").port };
         let error = moved.find_again().unwrap_err();
-        assert_eq!(asm2464::Coded::code(&error), "asmpatch::device::other");
+        assert_eq!(error.code(), "asmpatch::device::other");
         assert!(error.to_string().contains("with serial number B"), "{error}");
     }
 
     #[test]
     fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_not_taken_for_one() {
-        let message =
-            |text: &str| ConnectError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
+        let message = |text: &str| no_match(&text.parse().unwrap(), &[]).to_string();
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
         assert!(message("virtul").contains("did you mean `virtual`?"));
         assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
@@ -413,7 +382,7 @@ mod tests {
     fn a_mistyped_virtual_unit_is_recognised_where_usb_cant_be_used() {
         let message = |text: &str| {
             let error = UsbError::Gone { port: "3-1".parse().unwrap() };
-            ConnectError::unsearched(error, Some(&text.parse().unwrap())).to_string()
+            unsearched(error, Some(&text.parse().unwrap())).to_string()
         };
         assert!(message("virtul:m1").contains("did you mean `virtual:m1`?"), "{}", message("virtul:m1"));
         for other in ["3-1", "00:1B:21", "LAB-07"] {

@@ -10,7 +10,7 @@ use crate::flash::session::{FlashUnit, UnitOutcome};
 use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
-use crate::unit::ConnectError;
+use crate::unit::NoUnit;
 use asm2464::firmware::{ConfigField, Image};
 use asm2464::{AnyFailure, Failure, Kind};
 
@@ -77,11 +77,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let unit = match run.examine(|seen| plan(seen, &args.edits, &images)).pop() {
         Some(FlashUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
-        None => return Err(ConnectError::none().into()),
+        None => return Err(NoUnit::now().into()),
     };
     let image = match &unit.examined {
         Some(examined) => images.identify(&Image::parse(&examined.plan.file)?),
-        None => return Err(ConnectError::none().into()),
+        None => return Err(NoUnit::now().into()),
     };
     let what = args.edits.iter().map(|Edit { field, text, .. }| format!("{}={text}", field.name()).into()).collect();
     let subject = NewFirmware {

@@ -78,7 +78,7 @@ impl<'a> WritingRun<'a> {
             named if choice.several => {
                 let find = |selector| match opened(Some(selector), |device| unit::port(&devices, device, capture)) {
                     Ok(port) => with_name(port),
-                    Err(error) => (selector.to_string(), Err(error.into())),
+                    Err(error) => (selector.to_string(), Err(error)),
                 };
                 named.iter().map(find).collect()
             }
@@ -268,7 +268,7 @@ impl<'a> WritingRun<'a> {
             if location.is_virtual() {
                 // It starts with the new firmware when its port is opened again.
                 let found = unit::choose(devices, Some(&Selector::from(&location)), capture);
-                info = found.map(|unit| unit.info).map_err(AnyFailure::from);
+                info = found.map(|unit| unit.info);
             }
             let tested =
                 info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context));

@@ -12,8 +12,8 @@ use asm2464_host::pcie::{EngineError, TlpEngine};
 use super::path::DataPath;
 use super::pcie::{Memory, PcieDevices};
 use super::plan::{BenchEvent, BenchPlan, Effort, Point};
-use super::report::{Outcome, Skip};
-use super::row::{Halt, Pattern};
+use super::report::{Integrity, Outcome, Skip};
+use super::row::Halt;
 use crate::unit::Live;
 
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
@@ -31,24 +31,24 @@ pub trait BenchedUnit {
     fn depths(&mut self) -> (usize, Vec<usize>);
 
     /// Finds out what the unit has, and whether it may be written. `device` names it.
-    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure>;
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure>;
 
     /// Reason to skip one of the firmware's paths on this unit; `None` to measure it.
-    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip>;
+    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> Option<Skip>;
 
     /// Prepares the unit for the SRAM's path, after the PCIe requests of the survey and of the checks.
     fn prepare(
         &mut self,
         _device: &str,
         _plan: &BenchPlan,
-        _known: &mut Known,
+        _known: &mut UnitSurvey,
         _progress: &mut dyn Progress<BenchEvent>,
     ) -> Result<(), AnyFailure> {
         Ok(())
     }
 
     /// Limits a point to what the unit can do. Returns `false` if it is not worth a row.
-    fn limit(&mut self, point: &mut Point, known: &Known) -> bool;
+    fn limit(&mut self, point: &mut Point, known: &UnitSurvey) -> bool;
 
     /// What carries PCIe requests.
     fn engine(&mut self) -> Box<dyn TlpEngine + '_>;
@@ -64,7 +64,7 @@ pub trait BenchedUnit {
     fn read_sram(
         &mut self,
         buffer: &mut [u8],
-        known: &Known,
+        known: &UnitSurvey,
         timeout: Duration,
     ) -> Option<(DataPath, Result<usize, Halt>)>;
 
@@ -75,18 +75,24 @@ pub trait BenchedUnit {
     fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
     /// Measures a path other than single TLPs.
-    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure>;
+    fn measure(
+        &mut self,
+        point: Point,
+        unit: &CheckedUnit,
+        effort: Effort,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Outcome, AnyFailure>;
 
     /// Makes the unit usable again after a failure.
     fn recover(&mut self) -> Result<(), EngineError>;
 
     /// Prepares the unit again after a path that gave no answer: its recovery clears what was prepared.
-    fn after_silence(&mut self, _known: &Known) -> Result<(), AnyFailure> {
+    fn after_silence(&mut self, _known: &UnitSurvey) -> Result<(), AnyFailure> {
         Ok(())
     }
 
     /// Recovers and prepares the unit.
-    fn revive(&mut self, known: &Known) -> Result<(), AnyFailure> {
+    fn revive(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure> {
         self.recover()?;
         self.after_silence(known)
     }
@@ -119,7 +125,7 @@ impl Live {
 
 /// What is known of a unit before its rows are measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct UnitSurvey {
     /// What SCSI commands say about what is behind the bridge; `None` if the firmware takes none.
     pub(super) behind: Option<Behind>,
     /// Whether paths of the plan need PCIe.
@@ -134,7 +140,7 @@ pub struct Known {
     pub(super) devices: Option<PcieDevices>,
 }
 
-impl Known {
+impl UnitSurvey {
     /// The memory behind the bridge that may be written.
     pub(super) fn memory(&self) -> Option<Memory> {
         self.devices.as_ref()?.memory.ok()
@@ -150,10 +156,7 @@ impl Known {
         let behind = self.behind.as_ref().map(|behind| match behind {
             Behind::Ssd(what) => what.clone(),
             Behind::NoMedium => "no SSD".to_owned(),
-            Behind::Initialised(variables) => {
-                format!("can't tell: a GPU runtime has initialised the bridge: {variables}")
-            }
-            Behind::CannotTell(why) => format!("can't tell: {why}"),
+            Behind::Initialised(why) | Behind::CannotTell(why) => format!("can't tell: {why}"),
         });
         match (behind, &self.devices) {
             (Some(behind), Some(devices)) => format!("{behind}; on PCIe {}", devices.words),
@@ -163,14 +166,21 @@ impl Known {
     }
 }
 
-/// What a row's measurement needs besides its point.
-pub struct Task<'a> {
-    pub(super) known: &'a Known,
-    pub(super) pattern: &'a Pattern,
+/// A unit that is surveyed, initialised and checked.
+pub struct CheckedUnit {
+    pub(super) known: UnitSurvey,
+    pub(super) pattern: Vec<u8>,
+    pub(super) checked: Integrity,
+}
+
+impl CheckedUnit {
     /// Whether the window shows the pattern's first 4 KiB.
-    pub(super) window_holds: bool,
+    pub(super) fn window_holds(&self) -> bool {
+        self.checked.e4 == Some(Outcome::Same)
+    }
+
     /// Whether the memory behind the bridge begins with the pattern.
-    pub(super) memory_holds: bool,
-    pub(super) effort: Effort,
-    pub(super) interrupt: Interrupt<'a>,
+    pub(super) fn memory_holds(&self) -> bool {
+        self.checked.memory == Some(Outcome::Same)
+    }
 }

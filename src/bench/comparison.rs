@@ -1,19 +1,19 @@
 //! Compares a report with an earlier one, and with what a GPU runtime gets today, as published.
 
 use asm2464::firmware::BridgeState;
+use asm2464::{Failure, Kind};
 use asm2464_host::bridge::BusSpeed;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use super::path::DataPath;
 use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 
 /// A row that an earlier run measured, compared with the same row now.
 #[derive(Debug, Clone, PartialEq, Display, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Change"))]
 #[display("{}{}", self.words(), if *within_spread { " (within spread)" } else { "" })]
-pub struct Change {
+pub struct RowChange {
     /// The path.
     pub path: DataPath,
     /// Bytes of a command.
@@ -35,7 +35,7 @@ pub struct Change {
     pub is_left_out: bool,
 }
 
-impl Change {
+impl RowChange {
     /// How much faster the row is, in percent of the earlier median.
     fn percent(&self) -> Option<f64> {
         Some((self.now_mb_per_s? / self.before_mb_per_s - 1.0) * 100.0)
@@ -50,25 +50,6 @@ impl Change {
         }
     }
 }
-
-/// Reasons a file is not a report of `bench --json`.
-#[derive(Debug, Error)]
-pub enum BaselineError {
-    /// Not JSON, or unexpected keys.
-    #[error("the baseline is not a bench report")]
-    Json(#[source] serde_json::Error),
-    /// The report has another version.
-    #[error("the baseline has schema {found}, this asmpatch reads {SCHEMA}")]
-    Schema {
-        /// Its version.
-        found: u32,
-    },
-}
-
-asm2464::coded!(BaselineError {
-    Json => BadInput "asmpatch::bench::baseline",
-    Schema => BadInput "asmpatch::bench::baseline_schema",
-});
 
 /// What is compared of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -97,10 +78,17 @@ struct Printed {
 /// Parses the rows of an earlier report.
 ///
 /// # Errors
-/// [`BaselineError`].
-pub fn parse(json: &str) -> Result<Vec<ComparedRow>, BaselineError> {
-    let Printed { schema, rows } = serde_json::from_str(json).map_err(BaselineError::Json)?;
-    if schema == SCHEMA { Ok(rows) } else { Err(BaselineError::Schema { found: schema }) }
+/// If it is none, or one of another version.
+pub fn parse(json: &str) -> Result<Vec<ComparedRow>, Failure> {
+    let Printed { schema, rows } = serde_json::from_str(json).map_err(|error| {
+        Failure::new(Kind::BadInput.code("asmpatch::bench::baseline"), "the baseline is not a bench report")
+            .because(error)
+    })?;
+    if schema != SCHEMA {
+        let message = format!("the baseline has schema {schema}, this asmpatch reads {SCHEMA}");
+        return Err(Failure::new(Kind::BadInput.code("asmpatch::bench::baseline_schema"), message));
+    }
+    Ok(rows)
 }
 
 /// The rows that the user asked for. An empty list stands for all.
@@ -136,7 +124,7 @@ fn best<'a>(rows: &'a [ComparedRow], like: &ComparedRow) -> Option<&'a ComparedR
 }
 
 /// Compares each row that the earlier run measured. A row may be slower by `max_slower` percent.
-pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_slower: f64) -> Vec<Change> {
+pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_slower: f64) -> Vec<RowChange> {
     let now: Vec<ComparedRow> = now.iter().map(ComparedRow::from).collect();
     let mut changes = Vec::new();
     for row in before {
@@ -151,7 +139,7 @@ pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_sl
         };
         let has_no_counterpart = !is_best && best(&now, row).is_some();
         let figures = found.and_then(|found| found.mb_per_s);
-        let mut change = Change {
+        let mut change = RowChange {
             path: row.path,
             size: row.size,
             depth: row.depth,

@@ -7,19 +7,19 @@
 //! # The trip
 //!
 //! ```text
-//!  BenchPlan ─┐                     Known             Integrity            Row, Row, Row
+//!  BenchPlan ─┐                  UnitSurvey           Integrity            Row, Row, Row
 //!             ▼                       ▲                   ▲                      ▲
 //!  Live ─► BenchedUnit ──────────► survey ─► prepare ─► check ─► each Point: measure ─► restore ─► BenchReport
 //!            │      │                                     │            │
 //!            │      └ open: control requests, streams     │            └ row: warm-up, repetitions, Tally ─► Figures
-//!            └ vendor: SCSI commands                      └ Pattern, written and read back
+//!            └ vendor: SCSI commands                      └ pattern, written and read back
 //! ```
 //!
 //! - [`DataPath`] is a table: each row has all that is fixed about one path, with what it sends and whether it writes.
 //! - [`BenchPlan`] selects paths, sizes and depths. They make [`Point`]s, one for each [`Row`].
 //! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. What a bench has
-//!   found out about a unit is `Known`.
-//! - [`run()`] surveys the unit, writes a [`Pattern`] and reads it back, measures each point, and returns a
+//!   found out about a unit is `UnitSurvey`, and with the results of the checks `CheckedUnit`.
+//! - [`run()`] surveys the unit, writes a pattern and reads it back, measures each point, and returns a
 //!   [`BenchReport`] with an [`Outcome`] in each row. A `Halt` ends a row early: with an outcome, or with an error that
 //!   ends the bench.
 //! - [`comparison`] holds the rows against published figures and against an earlier report. [`soak`] runs the mixture
@@ -92,8 +92,7 @@ mod vendor;
 #[cfg(test)]
 mod tests;
 
-pub use path::{Check, DataPath, UnknownPath};
+pub use path::{DataPath, IntegrityCheck, UnknownPath};
 pub use plan::{BenchEvent, BenchPlan, Effort, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
-pub use row::Pattern;
 pub use run::run;

@@ -10,10 +10,10 @@ use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::benched_unit::{BenchedFirmware, BenchedUnit, Known, Task};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::Memory;
-use super::plan::{BenchPlan, Point};
+use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
 use crate::unit::ask;
@@ -44,19 +44,19 @@ impl BenchedUnit for OpenBridge {
         (MAX_DEPTH, vec![1, MAX_DEPTH])
     }
 
-    fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, AnyFailure> {
+    fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<UnitSurvey, AnyFailure> {
         self.set_timeout(plan.effort.timeout);
         if plan.writes(BridgeState::OpenFirmware) && !self.link_state()?.1 {
             ask::switch_pcie_on(self, Interrupt::of_process())?;
         }
-        Ok(Known { looks: true, ..Known::default() })
+        Ok(UnitSurvey { looks: true, ..UnitSurvey::default() })
     }
 
-    fn left_out(&mut self, _: DataPath, _: &BenchPlan, _: &Known) -> Option<Skip> {
+    fn left_out(&mut self, _: DataPath, _: &BenchPlan, _: &UnitSurvey) -> Option<Skip> {
         None
     }
 
-    fn limit(&mut self, point: &mut Point, _: &Known) -> bool {
+    fn limit(&mut self, point: &mut Point, _: &UnitSurvey) -> bool {
         if point.path == DataPath::E4Stock {
             point.size = point.size.min(self.xdata_read_max());
         }
@@ -76,7 +76,7 @@ impl BenchedUnit for OpenBridge {
     }
 
     /// F2 towards the host needs a GPU that completes it.
-    fn read_sram(&mut self, _: &mut [u8], _: &Known, _: Duration) -> Option<(DataPath, Result<usize, Halt>)> {
+    fn read_sram(&mut self, _: &mut [u8], _: &UnitSurvey, _: Duration) -> Option<(DataPath, Result<usize, Halt>)> {
         None
     }
 
@@ -88,16 +88,21 @@ impl BenchedUnit for OpenBridge {
         Ok(self.stream_read(memory.address, buffer)?)
     }
 
-    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
+    fn measure(
+        &mut self,
+        point: Point,
+        unit: &CheckedUnit,
+        effort: Effort,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Outcome, AnyFailure> {
         let Point { path, size, depth } = point;
-        let Task { effort, interrupt, pattern, .. } = *task;
-        let memory = task.known.memory();
+        let memory = unit.known.memory();
         self.set_depth(depth);
-        let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
+        let bytes: Vec<u8> = unit.pattern.iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
         let outcome = repeat(self, effort, interrupt, |bridge, tally, until| {
             if path == DataPath::E4Stock {
-                let window = task.window_holds.then(|| &pattern.bytes()[..WINDOW_LEN]);
+                let window = unit.window_holds().then(|| &unit.pattern[..WINDOW_LEN]);
                 return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);
             }
             while Instant::now() < until && !interrupt.is_requested() {
@@ -109,7 +114,7 @@ impl BenchedUnit for OpenBridge {
                     _ => return Err(Outcome::NotRun { reason: Skip::OtherFirmware }.into()),
                 }
                 tally.count(size, begun.elapsed());
-                if path == DataPath::F0Read && task.memory_holds {
+                if path == DataPath::F0Read && unit.memory_holds() {
                     tally.compare(Some(&bytes), Some(&found));
                 }
             }

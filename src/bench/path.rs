@@ -18,7 +18,7 @@ pub(super) const WINDOW_LEN: usize = 4096;
 
 /// Fixed properties of a path. Every path states all of them: one whose `writes` was forgotten would run on a unit with
 /// an SSD.
-struct Facts {
+struct PathProperties {
     /// The name on the command line and in JSON.
     name: &'static str,
     /// The name in tables.
@@ -29,7 +29,7 @@ struct Facts {
     writes: bool,
     sends: Sends,
     /// The check of the bytes that shows whether it works.
-    check: Option<Check>,
+    check: Option<IntegrityCheck>,
     /// Commands move multiples of this many bytes.
     step: usize,
     /// The sizes of a sweep, in ascending order. The last is the most that a command moves.
@@ -78,7 +78,7 @@ const READ16: Sends = Sends::Commands {
 
 /// Checks of the bytes before the rows, as in [`Integrity`](super::Integrity).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
-pub enum Check {
+pub enum IntegrityCheck {
     /// The SRAM is filled by WRITE(16).
     #[display("pattern written through WRITE(16)")]
     Write16,
@@ -135,7 +135,7 @@ const F2_AT_5: Published = Published {
 
 /// Declares the paths in the order of measurement, each as a row of the table.
 macro_rules! paths {
-    ($($(#[$attribute:meta])* $path:ident $facts:tt)*) => {
+    ($($(#[$attribute:meta])* $path:ident $properties:tt)*) => {
         /// A path of data through the bridge.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Path"))]
@@ -148,11 +148,11 @@ macro_rules! paths {
             /// All paths, in the order of measurement.
             pub const ALL: &'static [Self] = &[$(Self::$path,)*];
 
-            const fn facts(self) -> &'static Facts {
+            const fn properties(self) -> &'static PathProperties {
                 match self {
                     $(Self::$path => {
-                        const FACTS: &Facts = &Facts $facts;
-                        FACTS
+                        const PROPERTIES: &PathProperties = &PathProperties $properties;
+                        PROPERTIES
                     })*
                 }
             }
@@ -174,7 +174,7 @@ paths! {
         on: EITHER,
         writes: false,
         sends: E4,
-        check: Some(Check::E4),
+        check: Some(IntegrityCheck::E4),
         step: 1,
         sizes: &[16, 64, 255],
         depth: Depth::Planned,
@@ -189,7 +189,7 @@ paths! {
         on: VENDOR,
         writes: false,
         sends: E4,
-        check: Some(Check::E4),
+        check: Some(IntegrityCheck::E4),
         step: 1,
         sizes: &[255, 1024, 4096],
         depth: Depth::Planned,
@@ -217,7 +217,7 @@ paths! {
         on: EITHER,
         writes: false,
         sends: Sends::Tlps,
-        check: Some(Check::Memory),
+        check: Some(IntegrityCheck::Memory),
         step: 4,
         sizes: &[4],
         depth: Depth::One,
@@ -231,7 +231,7 @@ paths! {
         on: EITHER,
         writes: true,
         sends: Sends::Tlps,
-        check: Some(Check::Memory),
+        check: Some(IntegrityCheck::Memory),
         step: 4,
         sizes: &[4, 16, 64],
         depth: Depth::Dwords,
@@ -247,7 +247,7 @@ paths! {
         on: VENDOR,
         writes: true,
         sends: WRITE16,
-        check: Some(Check::Write16),
+        check: Some(IntegrityCheck::Write16),
         step: BLOCK_LEN,
         sizes: &[512, 4096, 16_384, 65_536],
         depth: Depth::One,
@@ -276,7 +276,7 @@ paths! {
         on: OPEN,
         writes: true,
         sends: Sends::Transfers,
-        check: Some(Check::Memory),
+        check: Some(IntegrityCheck::Memory),
         step: 4,
         sizes: &[64, 1024, 16_384, 65_536],
         depth: Depth::Planned,
@@ -290,7 +290,7 @@ paths! {
         on: OPEN,
         writes: false,
         sends: Sends::Transfers,
-        check: Some(Check::Memory),
+        check: Some(IntegrityCheck::Memory),
         step: 4,
         sizes: &[64, 1024, 16_384, 65_536],
         depth: Depth::Planned,
@@ -304,7 +304,7 @@ paths! {
         on: OPEN,
         writes: true,
         sends: Sends::Transfers,
-        check: Some(Check::F2),
+        check: Some(IntegrityCheck::F2),
         step: SRAM_SECTOR_LEN,
         sizes: &[4096, 65_536, 262_144, 524_288],
         depth: Depth::Planned,
@@ -316,7 +316,7 @@ paths! {
 impl DataPath {
     /// The paths that are SCSI commands, in the order of measurement.
     pub fn scsi() -> Vec<Self> {
-        Self::ALL.iter().copied().filter(|path| matches!(path.facts().sends, Sends::Commands { .. })).collect()
+        Self::ALL.iter().copied().filter(|path| matches!(path.properties().sends, Sends::Commands { .. })).collect()
     }
 
     /// The paths of a firmware, in the order of measurement.
@@ -326,42 +326,42 @@ impl DataPath {
 
     /// Whether a firmware has the path.
     pub fn is_of(self, firmware: BridgeState) -> bool {
-        self.facts().on.contains(&firmware)
+        self.properties().on.contains(&firmware)
     }
 
     /// The path's name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
-        self.facts().name
+        self.properties().name
     }
 
     /// The path's colour in pictures: red, green, blue.
     pub const fn colour(self) -> [u8; 3] {
-        self.facts().colour
+        self.properties().colour
     }
 
     /// Whether the path changes the bridge's SRAM, or memory behind the bridge.
     pub const fn writes(self) -> bool {
-        self.facts().writes
+        self.properties().writes
     }
 
     /// The check of the bytes that shows whether the path works.
-    pub(super) const fn check(self) -> Option<Check> {
-        self.facts().check
+    pub(super) const fn check(self) -> Option<IntegrityCheck> {
+        self.properties().check
     }
 
     /// Whether the path reads the window in which E4 sees the SRAM.
     pub const fn reads_window(self) -> bool {
-        matches!(self.check(), Some(Check::E4))
+        matches!(self.check(), Some(IntegrityCheck::E4))
     }
 
     /// Whether the path sends single TLPs.
     pub const fn is_tlp(self) -> bool {
-        matches!(self.facts().sends, Sends::Tlps)
+        matches!(self.properties().sends, Sends::Tlps)
     }
 
     /// Whether the path needs memory behind the bridge.
     pub const fn needs_memory(self) -> bool {
-        matches!(self.check(), Some(Check::Memory))
+        matches!(self.check(), Some(IntegrityCheck::Memory))
     }
 
     /// The figure that is published for the path on this firmware, at this speed of the link.
@@ -369,7 +369,7 @@ impl DataPath {
         let is_for = |figure: &&Published| {
             figure.firmware == firmware && figure.speed.is_none_or(|of_figure| of_figure == speed)
         };
-        self.facts().published.iter().find(is_for)
+        self.properties().published.iter().find(is_for)
     }
 
     /// Maximum number of bytes of a command.
@@ -379,25 +379,25 @@ impl DataPath {
 
     /// Whether a command can move exactly this many bytes.
     pub const fn takes(self, len: usize) -> bool {
-        len > 0 && len <= self.max_len() && len.is_multiple_of(self.facts().step)
+        len > 0 && len <= self.max_len() && len.is_multiple_of(self.properties().step)
     }
 
     /// The sizes that are measured if none are named: with `sweep` all, otherwise the largest. A path whose sizes stand
     /// for depths always has all of them.
     pub(super) fn default_sizes(self, sweep: bool) -> Vec<usize> {
-        let all = sweep || matches!(self.facts().depth, Depth::Dwords);
+        let all = sweep || matches!(self.properties().depth, Depth::Dwords);
         if all { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
     }
 
     /// The sizes of a sweep, in ascending order.
-    pub const fn sweep_sizes(self) -> &'static [usize] {
-        self.facts().sizes
+    const fn sweep_sizes(self) -> &'static [usize] {
+        self.properties().sizes
     }
 
     /// The depths of the plan at which commands of this size are measured. TLPs run one at a time to measure their
     /// latency, and memory writes together.
     pub(super) fn depths(self, size: usize, plan: &[usize]) -> Vec<usize> {
-        match self.facts().depth {
+        match self.properties().depth {
             Depth::Planned => plan.to_vec(),
             Depth::One => vec![1],
             Depth::Dwords => vec![size / 4],
@@ -407,7 +407,7 @@ impl DataPath {
     /// The byte offset in the window, or in the LBA range, of the `number`th command of a stream of commands of `len`
     /// bytes.
     pub(super) const fn offset(self, number: u64, len: usize) -> usize {
-        match self.facts().sends {
+        match self.properties().sends {
             Sends::Commands { reach, .. } if reach > len => (number % (reach / len) as u64) as usize * len,
             _ => 0,
         }
@@ -415,7 +415,7 @@ impl DataPath {
 
     /// The SCSI command that moves `len` bytes at an offset; `None` for a path that is not a SCSI command.
     pub(super) fn command(self, at: usize, len: usize) -> Option<Command> {
-        match self.facts().sends {
+        match self.properties().sends {
             Sends::Commands { command, .. } => Some(command(at, len)),
             Sends::Tlps | Sends::Transfers => None,
         }
@@ -428,7 +428,7 @@ impl DataPath {
 
 impl fmt::Display for DataPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.facts().words)
+        f.write_str(self.properties().words)
     }
 }
 

@@ -133,14 +133,19 @@ impl BenchPlan {
     }
 
     fn depths_for(&self, max: usize, usual: &[usize]) -> Vec<usize> {
-        let depths: BTreeSet<usize> = if !self.depths.is_empty() {
-            self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect()
+        let mut depths = BTreeSet::new();
+        if !self.depths.is_empty() {
+            depths.extend(self.depths.iter().map(|depth| (*depth).clamp(1, max)));
         } else if self.sweep {
-            let doubled = std::iter::successors(Some(1), |depth| Some(depth * 2));
-            doubled.take_while(|depth| *depth < max).chain([max]).collect()
+            let mut depth = 1;
+            while depth < max {
+                depths.insert(depth);
+                depth *= 2;
+            }
+            depths.insert(max);
         } else {
-            usual.iter().copied().collect()
-        };
+            depths.extend(usual);
+        }
         depths.into_iter().collect()
     }
 }

@@ -6,7 +6,7 @@ use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::path::{Check, DataPath};
+use super::path::{DataPath, IntegrityCheck};
 use crate::unit::facts::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
@@ -112,9 +112,14 @@ impl Integrity {
     }
 
     /// The results of the checks that were tried.
-    pub fn outcomes(&self) -> impl Iterator<Item = (Check, &Outcome)> {
+    pub fn outcomes(&self) -> impl Iterator<Item = (IntegrityCheck, &Outcome)> {
         let Self { write16, f2, e4, memory } = self;
-        let all = [(Check::Write16, write16), (Check::F2, f2), (Check::E4, e4), (Check::Memory, memory)];
+        let all = [
+            (IntegrityCheck::Write16, write16),
+            (IntegrityCheck::F2, f2),
+            (IntegrityCheck::E4, e4),
+            (IntegrityCheck::Memory, memory),
+        ];
         all.into_iter().filter_map(|(check, outcome)| Some((check, outcome.as_ref()?)))
     }
 
@@ -126,10 +131,10 @@ impl Integrity {
     /// Sets the result of the check that shows whether a path works.
     pub(super) fn set(&mut self, path: DataPath, outcome: Option<Outcome>) {
         match path.check() {
-            Some(Check::Write16) => self.write16 = outcome,
-            Some(Check::F2) => self.f2 = outcome,
-            Some(Check::E4) => self.e4 = outcome,
-            Some(Check::Memory) => self.memory = outcome,
+            Some(IntegrityCheck::Write16) => self.write16 = outcome,
+            Some(IntegrityCheck::F2) => self.f2 = outcome,
+            Some(IntegrityCheck::E4) => self.e4 = outcome,
+            Some(IntegrityCheck::Memory) => self.memory = outcome,
             None => {}
         }
     }
@@ -362,7 +367,7 @@ mod tests {
         for &path in DataPath::ALL {
             let mut checked = Integrity::default();
             checked.set(path, Some(Outcome::Same));
-            let found: Vec<Check> = checked.outcomes().map(|(check, _)| check).collect();
+            let found: Vec<IntegrityCheck> = checked.outcomes().map(|(check, _)| check).collect();
             assert_eq!(found, path.check().into_iter().collect::<Vec<_>>(), "{path}");
             assert_eq!(checked.of(path).is_some(), path.check().is_some(), "{path}");
         }

@@ -147,21 +147,10 @@ impl From<ControlError> for Halt {
 /// Length of the pattern in bytes: the most that a WRITE(16) moves.
 pub(super) const PATTERN_LEN: usize = 0x1_0000;
 
-/// The bytes to write. No two blocks are equal, so that a misplaced one is found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern(Vec<u8>);
-
-impl Pattern {
-    /// Creates the pattern of this seed. Two seeds differ in every block, so leftovers of an earlier run never match.
-    pub fn new(seed: u64) -> Self {
-        let words = (0..PATTERN_LEN as u64 / 8).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
-        Self(words.collect())
-    }
-
-    /// The whole pattern.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
+/// Returns the pattern of this seed: the bytes to write. No two blocks are equal, so that a misplaced one is found. Two
+/// seeds differ in every block, so leftovers of an earlier run never match.
+pub(super) fn pattern(seed: u64) -> Vec<u8> {
+    (0..PATTERN_LEN as u64 / 8).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes()).collect()
 }
 
 /// Compares the received bytes with those written at `offset` of the pattern.
@@ -189,11 +178,11 @@ mod tests {
 
     #[test]
     fn no_two_blocks_of_a_pattern_or_of_two_seeds_are_alike() {
-        let (one, two) = (Pattern::new(1), Pattern::new(2));
-        let mut blocks: Vec<&[u8]> = one.bytes().chunks(512).chain(two.bytes().chunks(512)).collect();
+        let (one, two) = (pattern(1), pattern(2));
+        let mut blocks: Vec<&[u8]> = one.chunks(512).chain(two.chunks(512)).collect();
         let count = blocks.len();
         blocks.sort_unstable();
         blocks.dedup();
-        assert_eq!((blocks.len(), one.bytes().len()), (count, PATTERN_LEN));
+        assert_eq!((blocks.len(), one.len()), (count, PATTERN_LEN));
     }
 }

@@ -8,13 +8,13 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::EngineError;
 
-use super::benched_unit::{BenchedFirmware, BenchedUnit, Known, Task};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::comparison::judge;
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
-use super::row::{Halt, Pattern, compare};
+use super::row::{Halt, compare, pattern};
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
@@ -50,13 +50,6 @@ pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(),
     })
 }
 
-/// A unit that is surveyed, initialised and checked.
-pub(super) struct Prepared {
-    pub(super) known: Known,
-    pub(super) pattern: Pattern,
-    pub(super) checked: Integrity,
-}
-
 /// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Saves the GPU's memory
 /// into `saved` before it changes it.
 pub(super) fn prepare(
@@ -66,7 +59,7 @@ pub(super) fn prepare(
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
     saved: &mut Saved,
-) -> Result<Prepared, AnyFailure> {
+) -> Result<CheckedUnit, AnyFailure> {
     progress.event(BenchEvent::Checking);
     [unit.state, unit.transport] = subject.names().map(str::to_owned);
     let mut known = subject.survey(plan, &unit.device)?;
@@ -77,7 +70,7 @@ pub(super) fn prepare(
     }
     unit.behind = known.words();
 
-    let pattern = Pattern::new(plan.seed);
+    let pattern = pattern(plan.seed);
     let mut checked = Integrity::default();
     let mut writes_memory = DataPath::ALL.iter().filter(|path| path.writes() && path.needs_memory());
     if let Some(memory) = known.memory()
@@ -92,35 +85,24 @@ pub(super) fn prepare(
         check_sram(subject, &mut checked, &pattern, plan.effort.timeout)?;
     }
     interrupt.check()?;
-    Ok(Prepared { known, pattern, checked })
-}
-
-fn check_sram(
-    subject: &mut dyn BenchedUnit,
-    checked: &mut Integrity,
-    pattern: &Pattern,
-    timeout: Duration,
-) -> Result<(), AnyFailure> {
-    let [written, read] = check_window(subject, pattern, timeout)?;
-    checked.set(subject.firmware().fills_sram, written);
-    checked.e4 = read;
-    Ok(())
+    Ok(CheckedUnit { known, pattern, checked })
 }
 
 /// Writes the pattern into the SRAM, 4 KiB at a time, and reads each piece back through E4 before it writes the next.
-/// Leaves the pattern's first 4 KiB in the window. Returns the results of writing and of reading.
+/// Leaves the pattern's first 4 KiB in the window.
 ///
 /// # Errors
 /// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
-fn check_window(
+fn check_sram(
     subject: &mut dyn BenchedUnit,
-    pattern: &Pattern,
+    checked: &mut Integrity,
+    pattern: &[u8],
     timeout: Duration,
-) -> Result<[Option<Outcome>; 2], AnyFailure> {
+) -> Result<(), AnyFailure> {
     let (mut written, mut read) = (None, None);
     let mut buffer = vec![0; WINDOW_LEN];
-    let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();
-    for (index, piece) in pieces.chain([(0, &pattern.bytes()[..WINDOW_LEN])]) {
+    let pieces = pattern.chunks(WINDOW_LEN).enumerate();
+    for (index, piece) in pieces.chain([(0, &pattern[..WINDOW_LEN])]) {
         written = Some(subject.write_sram(piece, timeout).map(|()| Outcome::Same).or_else(Halt::outcome)?);
         if written != Some(Outcome::Same) {
             break;
@@ -132,13 +114,15 @@ fn check_window(
             break;
         }
     }
-    Ok([written, read])
+    checked.set(subject.firmware().fills_sram, written);
+    checked.e4 = read;
+    Ok(())
 }
 
 /// Recovers a unit, and checks again what failed its check.
 pub(super) fn check_again(
     subject: &mut dyn BenchedUnit,
-    Prepared { known, pattern, checked }: &mut Prepared,
+    CheckedUnit { known, pattern, checked }: &mut CheckedUnit,
     timeout: Duration,
     saved: &mut Saved,
 ) -> Result<(), AnyFailure> {
@@ -162,18 +146,11 @@ fn measure_all(
     subject: &mut dyn BenchedUnit,
     unit: BenchUnit,
     plan: &BenchPlan,
-    Prepared { known, pattern, checked }: &Prepared,
+    prepared: &CheckedUnit,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, AnyFailure> {
-    let task = Task {
-        known,
-        pattern,
-        window_holds: checked.e4 == Some(Outcome::Same),
-        memory_holds: checked.memory == Some(Outcome::Same),
-        effort: plan.effort,
-        interrupt,
-    };
+    let CheckedUnit { known, checked, .. } = prepared;
     let (most, usual) = subject.depths();
     let mut points: Vec<Point> = Vec::new();
     for mut point in plan.points(subject.firmware().state, most, &usual) {
@@ -187,7 +164,7 @@ fn measure_all(
         progress.event(BenchEvent::Row { index, of: points.len(), point });
         let outcome = match obstacle(subject, point.path, plan, known, checked, &rows) {
             Some(outcome) => outcome,
-            None => measure(subject, point, plan, &task)?,
+            None => measure(subject, point, plan, prepared, interrupt)?,
         };
         let Point { path, size, depth } = point;
         rows.push(Row { path, size, depth, outcome });
@@ -212,34 +189,36 @@ fn measure(
     subject: &mut dyn BenchedUnit,
     point: Point,
     plan: &BenchPlan,
-    task: &Task<'_>,
+    prepared: &CheckedUnit,
+    interrupt: Interrupt<'_>,
 ) -> Result<Outcome, AnyFailure> {
-    let outcome = match &task.known.devices {
+    let CheckedUnit { known, pattern, .. } = prepared;
+    let outcome = match &known.devices {
         Some(devices) if point.path.is_tlp() => {
-            pcie::measure_tlps(&mut *subject.engine(), point, devices, task.effort, task.interrupt)?
+            pcie::measure_tlps(&mut *subject.engine(), point, devices, plan.effort, interrupt)?
         }
-        _ => subject.measure(point, task)?,
+        _ => subject.measure(point, prepared, plan.effort, interrupt)?,
     };
     if matches!(outcome, Outcome::NoAnswer { .. }) {
-        subject.after_silence(task.known)?;
+        subject.after_silence(known)?;
     }
     // The writes have changed the bytes that a later row compares.
-    let is_compared_later = plan.paths.contains(&DataPath::F0Read) && task.memory_holds;
+    let is_compared_later = plan.paths.contains(&DataPath::F0Read) && prepared.memory_holds();
     if point.path == DataPath::TlpWrite
         && is_compared_later
-        && let Some(memory) = task.known.memory()
+        && let Some(memory) = known.memory()
     {
-        subject.write_memory(memory, &task.pattern.bytes()[..subject.firmware().memory_len])?;
+        subject.write_memory(memory, &pattern[..subject.firmware().memory_len])?;
     }
     Ok(outcome)
 }
 
 /// Whether a path is selected, and not skipped on this unit.
-fn runs(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &Known) -> bool {
+fn runs(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> bool {
     plan.paths.contains(&path) && left_out(subject, path, plan, known).is_none()
 }
 
-fn left_out(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+fn left_out(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> Option<Skip> {
     if path.is_of(subject.firmware().state) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
 }
 
@@ -247,11 +226,11 @@ fn left_out(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, kno
 fn check_memory(
     subject: &mut dyn BenchedUnit,
     memory: Memory,
-    pattern: &Pattern,
+    pattern: &[u8],
     timeout: Duration,
-    saved: &mut Option<(Memory, Vec<u8>)>,
+    saved: &mut Saved,
 ) -> Result<Outcome, Halt> {
-    let expected = &pattern.bytes()[..subject.firmware().memory_len];
+    let expected = &pattern[..subject.firmware().memory_len];
     let mut found = vec![0; expected.len()];
     subject.read_memory(memory, &mut found, timeout)?;
     saved.get_or_insert_with(|| (memory, found.clone()));
@@ -266,7 +245,7 @@ fn obstacle(
     subject: &mut dyn BenchedUnit,
     path: DataPath,
     plan: &BenchPlan,
-    known: &Known,
+    known: &UnitSurvey,
     integrity: &Integrity,
     rows: &[Row],
 ) -> Option<Outcome> {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, XdataAddress};
-use asm2464::{AnyFailure, Kind};
+use asm2464::{AnyFailure, Coded as _, Kind};
 use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
-use super::comparison::{AskedRows, Change, ComparedRow};
+use super::comparison::{AskedRows, ComparedRow, RowChange};
 use super::*;
 
 /// A unit with only SRAM and XDATA. It refuses WRITE(16) before the runtime's initialisation. Afterwards each WRITE(16)
@@ -336,7 +336,7 @@ fn ctrl_c_ends_the_bench() {
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
 }
 
-fn changes(before: &BenchReport, now: &BenchReport, asked: AskedRows<'_>, max_slower: f64) -> Vec<Change> {
+fn changes(before: &BenchReport, now: &BenchReport, asked: AskedRows<'_>, max_slower: f64) -> Vec<RowChange> {
     let before: Vec<ComparedRow> = before.rows.iter().map(ComparedRow::from).collect();
     comparison::compare(&before, &now.rows, asked, max_slower)
 }
@@ -367,9 +367,10 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
     before.rows.retain(|row| row.path == DataPath::Write16);
     let paths = changes(&before, &now, AskedRows::default(), 10.0).into_iter().map(|change| change.path);
     assert_eq!(paths.collect::<Vec<_>>(), [DataPath::Write16]);
-    assert!(matches!(comparison::parse("{}"), Err(comparison::BaselineError::Json(_))));
-    let newer = comparison::parse(r#"{ "schema": 99, "rows": [] }"#);
-    assert!(matches!(newer, Err(comparison::BaselineError::Schema { found: 99 })));
+    assert_eq!(comparison::parse("{}").unwrap_err().code(), "asmpatch::bench::baseline");
+    let newer = comparison::parse(r#"{ "schema": 99, "rows": [] }"#).unwrap_err();
+    assert_eq!(newer.code(), "asmpatch::bench::baseline_schema");
+    assert!(newer.to_string().contains("has schema 99"), "{newer}");
 }
 
 #[test]

@@ -16,12 +16,12 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
-use super::benched_unit::{BenchedFirmware, BenchedUnit, Known, Task};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
-use super::plan::{BenchEvent, BenchPlan, Point};
+use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
-use super::row::{Halt, PATTERN_LEN, Pattern, Tally, repeat};
+use super::row::{Halt, PATTERN_LEN, Tally, repeat};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
@@ -53,20 +53,21 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         (most, vec![most])
     }
 
-    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure> {
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure> {
         let writes = plan.writes(BridgeState::Vendor);
         let behind = behind(self)?;
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
-        let mut known = Known { behind: Some(behind), ..Known::default() };
-        let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
+        let mut known = UnitSurvey { behind: Some(behind), ..UnitSurvey::default() };
+        let mut runs =
+            |path, known: &UnitSurvey| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
         known.looks = DataPath::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
         known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
         Ok(known)
     }
 
-    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> Option<Skip> {
         let kind = self.transport_mut().kind();
         let completes = known.has_ssd() || known.read16_sram || plan.reads_without_ssd;
         match path {
@@ -84,7 +85,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         &mut self,
         device: &str,
         plan: &BenchPlan,
-        known: &mut Known,
+        known: &mut UnitSurvey,
         progress: &mut dyn Progress<BenchEvent>,
     ) -> Result<(), AnyFailure> {
         let initialised = [DataPath::Write16, DataPath::Read16];
@@ -105,7 +106,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         Ok(())
     }
 
-    fn limit(&mut self, point: &mut Point, known: &Known) -> bool {
+    fn limit(&mut self, point: &mut Point, known: &UnitSurvey) -> bool {
         if point.path == DataPath::Read16 && known.read16_sram {
             point.size = point.size.min(READ16_SRAM_MAX);
         }
@@ -136,7 +137,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     fn read_sram(
         &mut self,
         buffer: &mut [u8],
-        known: &Known,
+        known: &UnitSurvey,
         timeout: Duration,
     ) -> Option<(DataPath, Result<usize, Halt>)> {
         if !known.read16_sram {
@@ -156,15 +157,45 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         pcie::read_dwords(&mut VendorTlp::new(self), memory, buffer, timeout)
     }
 
-    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
-        measure(self, point, task)
+    /// WRITE(16) is measured as a GPU runtime uses it: each is followed in the same queue by the E5 commands that free
+    /// its slots. Their time counts, but not their number, bytes or latency.
+    fn measure(
+        &mut self,
+        point: Point,
+        unit: &CheckedUnit,
+        effort: Effort,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Outcome, AnyFailure> {
+        let Point { path, depth, .. } = point;
+        let returns_sram = path.reads_window() || (path == DataPath::Read16 && unit.known.read16_sram);
+        repeat(self, effort, interrupt, |bridge, tally, until| {
+            let mut stream = Stream {
+                point,
+                pattern: &unit.pattern,
+                compare: unit.window_holds() && returns_sram,
+                tally,
+                until,
+                interrupt,
+                number: 0,
+                freeing: VecDeque::new(),
+                trouble: None,
+            };
+            match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
+                Ok(()) => stream.trouble.map_or(Ok(()), |trouble| Err(trouble.into())),
+                Err(error) if error.is_timeout() => {
+                    recover(bridge, path)?;
+                    Err(Outcome::no_answer(effort.timeout).into())
+                }
+                Err(error) => Err(AnyFailure::from(error).into()),
+            }
+        })
     }
 
     fn recover(&mut self) -> Result<(), EngineError> {
         Ok(Bridge::recover(self)?)
     }
 
-    fn after_silence(&mut self, known: &Known) -> Result<(), AnyFailure> {
+    fn after_silence(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure> {
         if known.is_initialised {
             self.initialise()?;
             // A WRITE(16) that failed may have left slots in use.
@@ -235,7 +266,7 @@ const FREEING: u64 = u64::MAX;
 /// Streams commands until its deadline and counts their results.
 struct Stream<'a> {
     point: Point,
-    pattern: &'a Pattern,
+    pattern: &'a [u8],
     compare: bool,
     tally: &'a mut Tally,
     until: Instant,
@@ -274,8 +305,8 @@ impl Workload for Stream<'_> {
         if path.writes() {
             // Fill each slot's buffer once and send it again and again, so that the host copies nothing per command.
             let head = size.min(16);
-            if buffer[..head] != self.pattern.bytes()[..head] {
-                buffer[..size].copy_from_slice(&self.pattern.bytes()[..size]);
+            if buffer[..head] != self.pattern[..head] {
+                buffer[..size].copy_from_slice(&self.pattern[..size]);
             }
             self.freeing.extend(freeing(size));
         }
@@ -299,43 +330,9 @@ impl Workload for Stream<'_> {
         if self.compare {
             // The window holds the pattern's first 4 KiB.
             let (at, len) = if path == DataPath::Read16 { (0, size.min(WINDOW_LEN)) } else { (job.id as usize, size) };
-            self.tally.compare(self.pattern.bytes().get(at..at + len), data.get(..len));
+            self.tally.compare(self.pattern.get(at..at + len), data.get(..len));
         }
         self.tally.count(size, elapsed);
         true
     }
-}
-
-/// Measures one path.
-///
-/// WRITE(16) is measured as a GPU runtime uses it: each is followed in the same queue by the E5 commands that free its
-/// slots. Their time counts, but not their number, bytes or latency.
-///
-/// # Errors
-/// If the wire failed, or on Ctrl-C. No answer, a refusal and short data are outcomes.
-fn measure<T: Transport>(bridge: &mut Bridge<T>, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
-    let Point { path, depth, .. } = point;
-    let Task { pattern, effort, interrupt, .. } = *task;
-    let returns_sram = path.reads_window() || (path == DataPath::Read16 && task.known.read16_sram);
-    repeat(bridge, effort, interrupt, |bridge, tally, until| {
-        let mut stream = Stream {
-            point,
-            pattern,
-            compare: task.window_holds && returns_sram,
-            tally,
-            until,
-            interrupt,
-            number: 0,
-            freeing: VecDeque::new(),
-            trouble: None,
-        };
-        match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
-            Ok(()) => stream.trouble.map_or(Ok(()), |trouble| Err(trouble.into())),
-            Err(error) if error.is_timeout() => {
-                recover(bridge, path)?;
-                Err(Outcome::no_answer(effort.timeout).into())
-            }
-            Err(error) => Err(AnyFailure::from(error).into()),
-        }
-    })
 }

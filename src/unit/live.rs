@@ -76,12 +76,8 @@ pub fn spare_ssd(behind: &Behind, device: &str, purpose: Purpose) -> Result<(), 
         Behind::NoMedium => Ok(()),
         // A GPU runtime initialises a unit only if it has no SSD. That is not proof enough for WRITE(16).
         Behind::Initialised(_) if purpose != Purpose::Bench => Ok(()),
-        Behind::Initialised(variables) => {
-            let why = format!("a GPU runtime has initialised the bridge: {variables}");
-            Err(purpose.cannot_tell(device, &why))
-        }
+        Behind::Initialised(why) | Behind::CannotTell(why) => Err(purpose.cannot_tell(device, why)),
         Behind::Ssd(what) => Err(purpose.ssd(device, what)),
-        Behind::CannotTell(why) => Err(purpose.cannot_tell(device, why)),
     }
 }
 

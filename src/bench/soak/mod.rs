@@ -15,12 +15,12 @@ pub use report::{
 };
 
 use self::report::SoakTally;
-use super::benched_unit::{BenchedFirmware, BenchedUnit, Known};
+use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
-use super::row::{Halt, PATTERN_LEN, Pattern, compare};
-use super::run::{self, Prepared, Saved};
+use super::row::{Halt, PATTERN_LEN, compare, pattern};
+use super::run::{self, Saved};
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
@@ -101,7 +101,7 @@ struct Soak<'a> {
 impl Soak<'_> {
     /// Surveys, initialises and checks a unit. Tries again if that fails, or if more paths fail their check than
     /// before: a temporary error is counted, but leaves no path out of the soak.
-    fn prepare(&mut self, mut subject: Live) -> Result<(Live, Prepared), AnyFailure> {
+    fn prepare(&mut self, mut subject: Live) -> Result<(Live, CheckedUnit), AnyFailure> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(DataPath::of(self.firmware.state), effort, seed);
@@ -141,7 +141,7 @@ impl Soak<'_> {
 
     /// Checks the paths again while more of them fail than before. A path that keeps failing is reported as left out,
     /// not as an error.
-    fn check_again(&mut self, subject: &mut dyn BenchedUnit, prepared: &mut Prepared) {
+    fn check_again(&mut self, subject: &mut dyn BenchedUnit, prepared: &mut CheckedUnit) {
         let mut failed = Vec::new();
         for _ in 1..ATTEMPTS {
             let left_out = left_out(self.firmware, prepared);
@@ -164,7 +164,7 @@ impl Soak<'_> {
 
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
     /// `open` is dropped before it is opened again.
-    fn go_on(&mut self, open: &mut Option<Live>, prepared: &mut Prepared) -> Ended {
+    fn go_on(&mut self, open: &mut Option<Live>, prepared: &mut CheckedUnit) -> Ended {
         tracing::info!("the soak begins");
         self.tally.begin();
         let mut last_event = Instant::now();
@@ -184,8 +184,8 @@ impl Soak<'_> {
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }
             // Each round has another pattern, so that leftovers of an earlier one never match.
-            let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
-            let Err((path, halt)) = round(subject, prepared, &pattern, self.plan.timeout, &mut self.tally) else {
+            let sent = pattern(self.plan.seed.wrapping_add(number));
+            let Err((path, halt)) = round(subject, prepared, &sent, self.plan.timeout, &mut self.tally) else {
                 continue;
             };
             let is_gone = self.tally.failed(Some(path), &halt) == ErrorKind::Gone;
@@ -214,7 +214,7 @@ fn is_final(error: &AnyFailure) -> bool {
 }
 
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
-fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: DataPath, tally: &mut SoakTally) -> bool {
+fn revive(subject: &mut dyn BenchedUnit, known: &UnitSurvey, path: DataPath, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
         let Err(error) = subject.revive(known) else { return true };
         if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
@@ -225,7 +225,7 @@ fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: DataPath, tally: &
 }
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
-fn left_out(firmware: BenchedFirmware, prepared: &Prepared) -> Vec<LeftOut> {
+fn left_out(firmware: BenchedFirmware, prepared: &CheckedUnit) -> Vec<LeftOut> {
     let BenchedFirmware { fills_sram, memory_paths: [write, _], .. } = firmware;
     let failed = |path| prepared.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
     let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
@@ -235,17 +235,16 @@ fn left_out(firmware: BenchedFirmware, prepared: &Prepared) -> Vec<LeftOut> {
 /// Moves data once through each path that works.
 fn round(
     subject: &mut dyn BenchedUnit,
-    prepared: &Prepared,
-    pattern: &Pattern,
+    prepared: &CheckedUnit,
+    sent: &[u8],
     timeout: Duration,
     tally: &mut SoakTally,
 ) -> Result<(), (DataPath, Halt)> {
-    let Prepared { known, checked, .. } = prepared;
+    let known = &prepared.known;
     let BenchedFirmware { fills_sram, memory_paths: [write, read], memory_round, .. } = subject.firmware();
     let at = |path| move |halt: Halt| (path, halt);
-    let sent = pattern.bytes();
     let mut found = vec![0; PATTERN_LEN];
-    let fills = checked.e4 == Some(Outcome::Same);
+    let fills = prepared.window_holds();
     if fills {
         subject.write_sram(sent, timeout).map_err(at(fills_sram))?;
         tally.moved(fills_sram, sent.len(), 0);
@@ -258,7 +257,7 @@ fn round(
         came_back(path, Some(sent), &found[..len], tally);
     }
     if let Some(memory) = known.memory()
-        && checked.memory == Some(Outcome::Same)
+        && prepared.memory_holds()
     {
         subject.write_memory(memory, &sent[..memory_round]).map_err(|error| at(write)(Halt::of(error, timeout)))?;
         tally.moved(write, memory_round, 0);
@@ -284,7 +283,7 @@ fn came_back(path: DataPath, sent: Option<&[u8]>, found: &[u8], tally: &mut Soak
 ///
 /// # Errors
 /// The last of several attempts, between which the unit is recovered.
-fn read_registers(subject: &mut dyn BenchedUnit, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
+fn read_registers(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Result<Vec<PcieErrors>, PcieError> {
     if known.devices.as_ref().is_none_or(|devices| devices.function.is_none()) {
         return Ok(Vec::new());
     }

@@ -8,7 +8,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::bench::comparison::{self, AskedRows, Change, ComparedRow};
+use crate::bench::comparison::{self, AskedRows, ComparedRow, RowChange};
 use crate::bench::{
     self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point, Row,
 };
@@ -208,7 +208,7 @@ pub(super) struct BenchJson<'a> {
     report: &'a BenchReport,
     /// With --baseline: each row that the earlier run measured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<&'a [Change]>,
+    changes: Option<&'a [RowChange]>,
 }
 
 impl print::Document for BenchJson<'_> {
@@ -338,7 +338,7 @@ fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -
     super::reset::restart(&mut *port, interrupt)?;
     let place = port.location();
     drop(port);
-    Ok(unit::choose(&args.device.port.ids.load()?, Some(&Selector::from(&place)), capture)?)
+    unit::choose(&args.device.port.ids.load()?, Some(&Selector::from(&place)), capture)
 }
 
 fn read_baseline(path: &Path) -> Result<Vec<ComparedRow>, AnyFailure> {
@@ -360,7 +360,7 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     }
 }
 
-fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Result<(), CheckFailed> {
+fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Result<(), CheckFailed> {
     if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
     }
@@ -388,7 +388,7 @@ fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Resul
     if changes.iter().all(|change| change.is_left_out) {
         return Err(CheckFailed::NothingCompared);
     }
-    let worse: Vec<&Change> = changes.iter().filter(|change| change.is_worse).collect();
+    let worse: Vec<&RowChange> = changes.iter().filter(|change| change.is_worse).collect();
     if let Some(change) = worse.first() {
         let first = format!("{}: {change}", table::name(change.path, change.size, change.depth));
         return Err(CheckFailed::Worse { rows: worse.len(), first });

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use crate::bench::comparison::Change;
+use crate::bench::comparison::RowChange;
 use crate::bench::{BenchReport, BenchUnit, DataPath, Integrity, Outcome, Row, Skip};
 use crate::unit::facts::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
@@ -20,7 +20,7 @@ const WIDTH: usize = 80;
 const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /// Prints the whole report. `sweep`: every size was measured at every depth, so only a summary fits.
-pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
+pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
     unit_lines(&report.unit);
     if let Some(integrity) = &report.integrity {
         integrity_lines(integrity);
@@ -109,8 +109,9 @@ pub(super) fn wrapped(first: &str, rest: &str, text: &str) {
 }
 
 /// Prints what changed since the baseline; after a sweep only what is not noise.
-fn change_lines(changes: &[Change], sweep: bool) {
-    let (left_out, compared): (Vec<&Change>, Vec<&Change>) = changes.iter().partition(|change| change.is_left_out);
+fn change_lines(changes: &[RowChange], sweep: bool) {
+    let (left_out, compared): (Vec<&RowChange>, Vec<&RowChange>) =
+        changes.iter().partition(|change| change.is_left_out);
     for change in compared.iter().filter(|change| !sweep || !change.within_spread) {
         let mark = if change.is_worse { "✗".red().to_string() } else { " ".to_owned() };
         outln!("{mark} {:<24} {change} against the baseline", name(change.path, change.size, change.depth));

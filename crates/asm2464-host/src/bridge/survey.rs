@@ -25,10 +25,10 @@ pub enum Behind {
     /// An SSD: its model and capacity, if it reports them.
     #[display("SSD {_0}")]
     Ssd(String),
-    /// Unknown, because a GPU runtime has initialised the bridge: the variables that show it.
-    #[display("SSD: can't tell (a GPU runtime has initialised the bridge: {_0})")]
+    /// Unknown, because a GPU runtime has initialised the bridge, with the variables that show it, in words.
+    #[display("SSD: can't tell ({_0})")]
     Initialised(String),
-    /// Unknown, with the reason.
+    /// Unknown, with another reason.
     #[display("SSD: can't tell ({_0})")]
     CannotTell(String),
 }
@@ -162,7 +162,8 @@ impl Storage {
             SetUp::OverSsd => Some(Behind::Ssd("over which a GPU runtime has initialised the bridge".to_owned())),
             SetUp::ByRuntime => {
                 let set: Vec<String> = initialised.map(|(at, byte)| format!("{at:#06x} reads {byte:#04x}")).into();
-                Some(Behind::Initialised(set.join(", ")))
+                let why = format!("a GPU runtime has initialised the bridge: {}", set.join(", "));
+                Some(Behind::Initialised(why))
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::gpus::{GpuSupport, Gpus, PciId};
 use crate::restart::retrains;
 use crate::runtimes::{Drives, OPEN_RUNTIME, PATCHED_RUNTIME, Runtime};
 use crate::unit::facts::{
-    Asked, Contents, Facts, FlashPart, PipeState, Problem, RunningFirmware, SLOW_GOVERNOR, Timing,
+    Asked, Contents, Facts, FlashPart, PipeState, Problem, RequestTimes, RunningFirmware, SLOW_GOVERNOR,
 };
 
 /// The runtime of a device that the user expects and that asmpatch does not know.
@@ -380,37 +380,36 @@ fn link(facts: &Facts) -> Option<Finding> {
 }
 
 fn supply(facts: &Facts) -> Option<Finding> {
-    let supply = match &facts.supply {
-        Asked::NotAsked => return None,
-        Asked::Failed(trouble) => return Some(problem(Note, trouble)),
-        Asked::Is(supply) => SupplyState::of(supply.as_ref()),
-    };
-    let words = |measured: SupplyMeasurement| {
-        let (volts, amperes) = (f64::from(measured.voltage_mv) / 1e3, f64::from(measured.current_ma) / 1e3);
-        format!("{volts:.2} V, {amperes:.2} A")
-    };
-    Some(match supply {
-        SupplyState::Good(measured) => line(Good, words(measured)),
-        SupplyState::Low(measured) => advise(
-            Note,
-            format!("{}: docks work with it, but it may sag under load until the link drops", words(measured)),
-            Advice::CheckSupplyUnderLoad,
-        ),
-        SupplyState::Off(measured) => advise(Bad, words(measured), Advice::ConnectSupply),
-        SupplyState::Fault(measured) => {
-            let found = format!("{}; the board reports a fault of its supply", words(measured));
-            advise(Bad, found, Advice::ReplaceSupply)
+    match &facts.supply {
+        Asked::NotAsked => None,
+        Asked::Failed(trouble) => Some(problem(Note, trouble)),
+        Asked::Is(None) => Some(line(Note, "this build doesn't report the state of the supply")),
+        Asked::Is(Some(supply)) => Some(judge_supply(supply)),
+    }
+}
+
+fn judge_supply(supply: &Supply) -> Finding {
+    let Some(SupplyMeasurement { voltage_mv, current_ma }) = supply.measured else {
+        let found = "this board doesn't measure its supply";
+        if !supply.has_fault {
+            return line(Note, found);
         }
         // What the fault line is connected to on such boards is not known. If 12 V is missing, the link is down, and
         // that line of the diagnosis says so.
-        SupplyState::NotMeasured { has_fault: true } => advise(
-            Note,
-            "this board doesn't measure its supply; its fault line (GPIO 1) is active",
-            Advice::CheckSupplyWithoutCard,
-        ),
-        SupplyState::NotMeasured { has_fault: false } => line(Note, "this board doesn't measure its supply"),
-        SupplyState::NotReported => line(Note, "this build doesn't report the state of the supply"),
-    })
+        return advise(Note, format!("{found}; its fault line (GPIO 1) is active"), Advice::CheckSupplyWithoutCard);
+    };
+    let found = format!("{:.2} V, {:.2} A", f64::from(voltage_mv) / 1e3, f64::from(current_ma) / 1e3);
+    if supply.has_fault {
+        return advise(Bad, format!("{found}; the board reports a fault of its supply"), Advice::ReplaceSupply);
+    }
+    if voltage_mv < SUPPLY_MIN_MV {
+        return advise(Bad, found, Advice::ConnectSupply);
+    }
+    if voltage_mv < SUPPLY_USUAL_MV {
+        let found = format!("{found}: docks work with it, but it may sag under load until the link drops");
+        return advise(Note, found, Advice::CheckSupplyUnderLoad);
+    }
+    line(Good, found)
 }
 
 fn gpu(facts: &Facts, wanted: Wanted<'_>) -> Vec<Finding> {
@@ -482,7 +481,7 @@ fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -
 
 fn bench(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for Timing { count, what, median_us, longest_us } in &facts.timings {
+    for RequestTimes { count, what, median_us, longest_us } in &facts.timings {
         findings.push(line(Good, format!("{count} {what}: {median_us} us each, {longest_us} us at most")));
     }
     if facts.is_corrupt {
@@ -514,42 +513,6 @@ const SUPPLY_USUAL_MV: u16 = 11_400;
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
 
-/// State of a unit's supply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SupplyState {
-    /// The build doesn't report it.
-    NotReported,
-    /// The board doesn't measure it.
-    NotMeasured {
-        /// Whether its fault line is active.
-        has_fault: bool,
-    },
-    /// The board reports a fault.
-    Fault(SupplyMeasurement),
-    /// Too low for any dock.
-    Off(SupplyMeasurement),
-    /// Lower than usual: it may sag under load until the link drops.
-    Low(SupplyMeasurement),
-    /// As it should be.
-    Good(SupplyMeasurement),
-}
-
-impl SupplyState {
-    /// Judges what a unit says about its supply; `None` if its build doesn't know the request.
-    pub fn of(supply: Option<&Supply>) -> Self {
-        match supply {
-            None => Self::NotReported,
-            Some(Supply { measured: None, has_fault }) => Self::NotMeasured { has_fault: *has_fault },
-            Some(Supply { measured: Some(measured), has_fault: true }) => Self::Fault(*measured),
-            Some(Supply { measured: Some(measured), .. }) => match measured.voltage_mv {
-                ..SUPPLY_MIN_MV => Self::Off(*measured),
-                SUPPLY_MIN_MV..SUPPLY_USUAL_MV => Self::Low(*measured),
-                SUPPLY_USUAL_MV.. => Self::Good(*measured),
-            },
-        }
-    }
-}
-
 /// What a runtime wants behind the bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
@@ -563,7 +526,7 @@ pub struct Wanted<'a> {
 
 /// A device behind the bridge that a runtime might drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Candidate<'a> {
+enum Candidate<'a> {
     /// The device that the user expects.
     Expected(&'a Function),
     /// A GPU or an accelerator.
@@ -572,7 +535,7 @@ pub enum Candidate<'a> {
 
 impl Wanted<'_> {
     /// Whether the known runtime drives what is wanted, and finds it where it is.
-    pub fn is_known(&self, tree: &Survey) -> bool {
+    fn is_known(&self, tree: &Survey) -> bool {
         let Some(expected) = self.expected else { return true };
         let is_driven = matches!(self.gpus.support(expected), GpuSupport::Driven { .. });
         let is_it = |function: &Function| PciId::of(function) == expected && function.at.bus == self.runtime.bus;
@@ -581,7 +544,7 @@ impl Wanted<'_> {
 
     /// The devices behind the bridge that a runtime might drive, starting with those that one drives for certain; and
     /// all other devices.
-    pub fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
+    fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
         let (mut wanted, mut others) = (Vec::new(), Vec::new());
         for function in &tree.functions {
             let is_gpu = matches!((function.class >> 16) as u8, DISPLAY | ACCELERATOR);
@@ -598,7 +561,7 @@ impl Wanted<'_> {
 
 impl Candidate<'_> {
     /// Whether a runtime drives it, and looks where it is.
-    pub fn is_driven(&self, runtime: &Runtime) -> bool {
+    fn is_driven(&self, runtime: &Runtime) -> bool {
         match self {
             Self::Expected(_) => true,
             Self::Gpu(function, GpuSupport::Driven { .. }) => function.at.bus == runtime.bus,

@@ -22,7 +22,7 @@ use asm2464_host::pcie::{EngineError, Link, Pcie, TlpEngine, VendorTlp};
 
 use crate::flash::observe::Observation;
 use crate::image::Images;
-use crate::unit::facts::{Asked, Exchange, Facts, FlashPart, HostState, PipeState, Problem, Timing};
+use crate::unit::facts::{Asked, Exchange, Facts, FlashPart, HostState, PipeState, Problem, RequestTimes};
 use crate::unit::{Live, ask};
 
 /// Memory that is no register in the vendor's firmware and the open one, to write to and read back.
@@ -31,6 +31,8 @@ const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
 const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
 /// Length of one E4, available at every speed.
 const READ_LEN: usize = 64;
+/// Length of the version of vendor firmware.
+const VERSION_LEN: u16 = 6;
 /// Number of times that the short bench sends each request.
 const REPEATS: usize = 50;
 /// The part's revision. Source: open firmware's pull request 63. Recordings of vendor firmware read 04.
@@ -219,7 +221,7 @@ fn bench(facts: &mut Facts, unit: &mut impl TlpEngine, write: bool) -> Result<()
     unit.xdata_write(&[(SCRATCH_AT, before[0])])
 }
 
-fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<Timing, X> {
+fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<RequestTimes, X> {
     let mut micros = Vec::with_capacity(REPEATS);
     for _ in 0..REPEATS {
         let begun = Instant::now();
@@ -228,64 +230,62 @@ fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<Timing
     }
     micros.sort_unstable();
     let longest_us = micros.last().copied().unwrap_or(0);
-    Ok(Timing { what: what.to_owned(), count: REPEATS, median_us: micros[REPEATS / 2], longest_us })
+    Ok(RequestTimes { what: what.to_owned(), count: REPEATS, median_us: micros[REPEATS / 2], longest_us })
 }
 
-/// A question with a short answer.
+/// A question with a short answer, for the unit and for the chip model that runs the same firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum Probe {
     /// Standard INQUIRY data.
     Inquiry,
-    /// E4: a range of XDATA, by address and length.
-    Xdata(u16, u8),
+    /// E4: the version of vendor firmware.
+    Version,
+    /// E4: a byte of XDATA, by its address.
+    Register(u16),
 }
 
-impl Question {
-    /// The questions for a unit in this state: its identity, and registers that reading does not change.
-    pub const fn of(state: BridgeState) -> &'static [Self] {
-        const USB_SPEED: Question = Question::Xdata(0x9100, 1);
-        const LINK: Question = Question::Xdata(LTSSM.addr, 1);
-        const SRAM_DMA: Question = Question::Xdata(DMA_STATE.addr, 1);
-        const PHY: Question = Question::Xdata(0xE712, 1);
-        const VERSION: Question = Question::Xdata(XdataAddress::VERSION.addr, 6);
-        const PART_REVISION: Question = Question::Xdata(0xC8FF, 1);
+impl Probe {
+    /// All questions: the identity, and registers that reading does not change.
+    pub const ALL: [Self; 10] = [
+        Self::Inquiry,
+        Self::Version,
+        // The speed of USB.
+        Self::Register(0x9100),
+        Self::Register(LTSSM.addr),
+        Self::Register(DMA_STATE.addr),
+        // The state of the PHY.
+        Self::Register(0xE712),
+        Self::Register(PART_REVISION.addr),
         // Registers of no known use whose power-on value changes what the vendor's firmware does: docs/chip.md.
-        const E302: Question = Question::Xdata(0xE302, 1);
-        const E402: Question = Question::Xdata(0xE402, 1);
-        const E795: Question = Question::Xdata(0xE795, 1);
-        match state {
-            BridgeState::Vendor => {
-                &[Question::Inquiry, VERSION, USB_SPEED, LINK, SRAM_DMA, PHY, PART_REVISION, E302, E402, E795]
-            }
-            BridgeState::OpenFirmware => &[USB_SPEED, LINK, SRAM_DMA, PHY, PART_REVISION, E302, E402, E795],
-            BridgeState::BootLoader => &[],
-        }
-    }
+        Self::Register(0xE302),
+        Self::Register(0xE402),
+        Self::Register(0xE795),
+    ];
 
-    /// The question as a command to the vendor's firmware.
+    /// The probe as a command to the vendor's firmware, and the length of its answer.
     fn command(self) -> (Command, usize) {
         match self {
             Self::Inquiry => (Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into()),
-            Self::Xdata(at, len) => (Command::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()),
+            Self::Version => (Command::XdataRead { from: XdataAddress::VERSION, len: VERSION_LEN }, VERSION_LEN.into()),
+            Self::Register(at) => (Command::XdataRead { from: XdataAddress::main(at), len: 1 }, 1),
         }
     }
 
-    /// The question as a control request to open firmware; `None` if there is none.
-    fn request(self) -> Option<(OpenCommand, usize)> {
+    /// The probe as a control request to open firmware, for one byte; `None` if it is only for the vendor's.
+    const fn request(self) -> Option<OpenCommand> {
         match self {
-            Self::Inquiry => None,
-            Self::Xdata(at, len) => {
-                Some((OpenCommand::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()))
-            }
+            Self::Inquiry | Self::Version => None,
+            Self::Register(at) => Some(OpenCommand::XdataRead { from: XdataAddress::main(at), len: 1 }),
         }
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inquiry => f.write_str("INQUIRY"),
-            Self::Xdata(at, len) => write!(f, "E4 of {at:#06x}, {len} bytes"),
+            Self::Version => write!(f, "E4 of {:#06x}, {VERSION_LEN} bytes", XdataAddress::VERSION.addr),
+            Self::Register(at) => write!(f, "E4 of {at:#06x}, 1 bytes"),
         }
     }
 }
@@ -295,21 +295,21 @@ fn words(answer: Result<Vec<u8>, String>) -> String {
     answer.map_or_else(|why| format!("no answer: {why}"), |bytes| to_hex(&bytes, " "))
 }
 
-fn exchange(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
+fn exchange(probe: Probe, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
     let begun = Instant::now();
     let unit = words(ask().map_err(|problem| problem.code));
     let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Exchange { question: question.to_string(), unit, took_us, model: None }
+    Exchange { question: probe.to_string(), unit, took_us, model: None }
 }
 
 /// Asks a unit that runs the vendor's firmware. Stops at the first question at which the wire fails.
 fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     let timeout = bridge.timeouts().short;
-    for question in Question::of(BridgeState::Vendor) {
-        let (command, len) = question.command();
+    for probe in Probe::ALL {
+        let (command, len) = probe.command();
         let mut is_over = false;
-        exchanges.push(exchange(*question, || {
+        exchanges.push(exchange(probe, || {
             let mut data = vec![0; len];
             let completion = bridge.execute(command, DataPhase::In(&mut data), timeout).map_err(|error| {
                 is_over = true;
@@ -328,10 +328,10 @@ fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
 /// Asks a unit that runs open firmware.
 fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
-    for question in Question::of(BridgeState::OpenFirmware) {
-        let Some((command, len)) = question.request() else { continue };
-        exchanges.push(exchange(*question, || {
-            let mut data = vec![0; len];
+    for probe in Probe::ALL {
+        let Some(command) = probe.request() else { continue };
+        exchanges.push(exchange(probe, || {
+            let mut data = vec![0];
             bridge.request(command, &mut data)?;
             Ok(data)
         }));
@@ -347,23 +347,23 @@ fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
     driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
     let is_up = driver.enumerate().is_ok();
-    for question in Question::of(state) {
-        let text = question.to_string();
+    for probe in Probe::ALL {
+        let text = probe.to_string();
         let Some(exchange) = exchanges.iter_mut().find(|exchange| exchange.question == text) else { continue };
         let model = match is_up {
-            true => model_answer(&mut driver, *question, state),
+            true => model_answer(&mut driver, probe, state),
             false => Err("it does not boot".to_owned()),
         };
         exchange.model = Some(words(model));
     }
 }
 
-fn model_answer(driver: &mut Driver<MemoryFlash>, question: Question, state: BridgeState) -> Result<Vec<u8>, String> {
+fn model_answer(driver: &mut Driver<MemoryFlash>, probe: Probe, state: BridgeState) -> Result<Vec<u8>, String> {
     let unanswered = |why| format!("{why:?}");
     if state == BridgeState::OpenFirmware {
-        let Some((command, _)) = question.request() else { return Err("it has no such request".to_owned()) };
+        let Some(command) = probe.request() else { return Err("it has no such request".to_owned()) };
         return driver.control(command.setup(), &[]).map_err(unanswered);
     }
-    let (command, len) = question.command();
+    let (command, len) = probe.command();
     driver.bulk_only(command.cdb().as_slice(), Data::In(len)).map(|reply| reply.data).map_err(unanswered)
 }

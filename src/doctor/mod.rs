@@ -68,6 +68,6 @@ mod diagnose;
 mod examine;
 mod report;
 
-pub use diagnose::{Candidate, Diagnosis, SupplyState, TopicLine, Verdict, Wanted, diagnose};
-pub use examine::{DoctorOptions, Question, examine};
+pub use diagnose::{Diagnosis, TopicLine, Verdict, Wanted, diagnose};
+pub use examine::{DoctorOptions, Probe, examine};
 pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};

@@ -94,8 +94,8 @@ pub enum PipeState {
 
 /// Durations of requests of one kind, sent in sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct Timing {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Timing"))]
+pub struct RequestTimes {
     /// The request, in words.
     pub what: String,
     /// Number of requests.
@@ -237,7 +237,7 @@ pub struct Facts {
     pub tree: Asked<Survey>,
     /// Results of the short bench.
     #[serde(default)]
-    pub timings: Vec<Timing>,
+    pub timings: Vec<RequestTimes>,
     /// Whether a written byte read back differently.
     #[serde(default)]
     pub is_corrupt: bool,
@@ -313,16 +313,18 @@ impl HostState {
 
     /// Reads it from this sysfs, with the runtimes' lock files in these folders.
     pub fn at(sysfs: &Sysfs, port: &PortPath, folders: &[PathBuf]) -> Self {
-        let address = sysfs.address(port);
-        let files = address.into_iter().flat_map(|(bus, address)| {
-            let names = RUNTIMES.map(|runtime| format!("{runtime}:{bus}-{address}.lock"));
-            folders.iter().flat_map(move |folder| names.clone().map(|name| folder.join(name)))
-        });
-        let held = |file: PathBuf| {
-            let holders = sysfs.lock_holders_at(&file);
-            holders.into_iter().map(move |holder| (file.clone(), holder))
-        };
-        let mut locks: Vec<(PathBuf, Process)> = files.flat_map(held).collect();
+        let mut locks = Vec::new();
+        if let Some((bus, address)) = sysfs.address(port) {
+            for folder in folders {
+                for runtime in RUNTIMES {
+                    let file = folder.join(format!("{runtime}:{bus}-{address}.lock"));
+                    for holder in sysfs.lock_holders_at(&file) {
+                        locks.push((file.clone(), holder));
+                    }
+                }
+            }
+        }
+        // Two folders may be the same.
         locks.sort();
         locks.dedup();
         Self { may_sleep: sysfs.may_sleep(port), governors: sysfs.governors(), locks }

@@ -92,8 +92,6 @@ pub mod image;
 pub mod patch;
 pub mod restart;
 pub mod runtimes;
-#[cfg(feature = "schemas")]
-mod schema_types;
 pub mod shell;
 pub mod suggest;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Sources: owners' notes on units with open firmware (2026), and the open firmware's own recovery. This project has
 //! tried none of it on silicon.
 
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ impl Level {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "FaultKindJson"))]
 #[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
+pub enum UnitFaultKind {
     /// The unit is off the bus.
     Away,
     /// It answers no request.
@@ -79,17 +80,17 @@ pub enum FaultKind {
     Slow,
 }
 
-impl FaultKind {
-    /// The mildest and the strongest level that can help.
-    const fn levels(self) -> [Level; 2] {
+impl UnitFaultKind {
+    /// The levels that can help.
+    const fn levels(self) -> RangeInclusive<Level> {
         match self {
-            Self::Away => [Level::PortPower, Level::Cable],
-            Self::Silent => [Level::Cpu, Level::Cable],
-            Self::Bulk => [Level::Engines, Level::Cable],
+            Self::Away => Level::PortPower..=Level::Cable,
+            Self::Silent => Level::Cpu..=Level::Cable,
+            Self::Bulk => Level::Engines..=Level::Cable,
             // A power cycle does not bring back a card that isn't there.
-            Self::PcieLink | Self::PcieSilent => [Level::PciePower, Level::Cpu],
+            Self::PcieLink | Self::PcieSilent => Level::PciePower..=Level::Cpu,
             // A port or a cable without SuperSpeed stays slow.
-            Self::Slow => [Level::Cpu, Level::Cpu],
+            Self::Slow => Level::Cpu..=Level::Cpu,
         }
     }
 
@@ -104,7 +105,7 @@ impl FaultKind {
     }
 
     /// Whether the unit can't be used with it.
-    pub const fn is_grave(self) -> bool {
+    const fn is_grave(self) -> bool {
         matches!(self, Self::Away | Self::Silent | Self::Bulk)
     }
 }
@@ -114,18 +115,18 @@ impl FaultKind {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "FaultJson"))]
 #[display("{found}")]
-pub struct Fault {
+pub struct UnitFault {
     /// Its kind.
-    pub kind: FaultKind,
+    pub kind: UnitFaultKind,
     /// What was found, in words.
     pub found: String,
 }
 
 /// The state of a unit and its faults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemas", schemars(transform = crate::schema_types::whole_unit_or_none))]
-pub struct Condition {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Condition"))]
+#[cfg_attr(feature = "schemas", schemars(transform = whole_unit_or_none))]
+pub struct UnitCondition {
     /// The unit; `None` if it is off the bus.
     #[serde(flatten)]
     pub attached: Option<UnitInfo>,
@@ -133,24 +134,42 @@ pub struct Condition {
     #[serde(rename = "devices", skip_serializing_if = "Option::is_none")]
     pub behind: Option<Vec<String>>,
     /// What is wrong.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<UnitFault>,
 }
 
-impl Condition {
+/// Requires all keys that a unit always has if one of them is present: schemars requires none for a flattened `Option`.
+#[cfg(feature = "schemas")]
+fn whole_unit_or_none(schema: &mut schemars::Schema) {
+    use schemars::generate::SchemaSettings;
+    use serde_json::{Map, Value};
+    let unit = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<UnitInfo>();
+    let keys = unit.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let all = |key: &Value| Some((key.as_str()?.to_owned(), keys.clone().into()));
+    schema.insert("dependentRequired".to_owned(), keys.iter().filter_map(all).collect::<Map<_, _>>().into());
+}
+
+impl UnitCondition {
     fn state(&self) -> Option<BridgeState> {
         self.attached.as_ref().map(|attached| attached.state)
     }
 
-    fn has(&self, kind: FaultKind) -> bool {
+    fn add(&mut self, kind: UnitFaultKind, found: impl Into<String>) {
+        self.faults.push(UnitFault { kind, found: found.into() });
+    }
+
+    fn has(&self, kind: UnitFaultKind) -> bool {
         self.faults.iter().any(|fault| fault.kind == kind)
     }
 
     /// Whether a level can help against one of the faults. `ignores_speed` leaves out a slow link.
     fn calls_for(&self, level: Level, ignores_speed: bool) -> bool {
-        self.faults.iter().filter(|fault| !(ignores_speed && fault.kind == FaultKind::Slow)).any(|fault| {
-            let [first, last] = fault.kind.levels();
-            (first..=last).contains(&level)
-        })
+        for UnitFault { kind, .. } in &self.faults {
+            let counts = !ignores_speed || *kind != UnitFaultKind::Slow;
+            if counts && kind.levels().contains(&level) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -174,11 +193,11 @@ pub struct Tried {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RestartReport {
     /// The unit before.
-    pub before: Condition,
+    pub before: UnitCondition,
     /// The levels that were tried, in their order.
     pub tried: Vec<Tried>,
     /// The unit after.
-    pub after: Condition,
+    pub after: UnitCondition,
 }
 
 impl RestartReport {
@@ -188,10 +207,10 @@ impl RestartReport {
     }
 
     /// What helps against a fault that is still there.
-    pub fn advice(&self, fault: &Fault) -> Option<Advice> {
+    pub fn advice(&self, fault: &UnitFault) -> Option<Advice> {
         let may_be_off = !self.tried.iter().any(|tried| tried.level == Level::PciePower);
         match fault.kind {
-            FaultKind::PcieLink if may_be_off => Some(Advice::SwitchPcieOn),
+            UnitFaultKind::PcieLink if may_be_off => Some(Advice::SwitchPcieOn),
             kind => kind.advice(),
         }
     }
@@ -249,6 +268,7 @@ pub fn restart(
 ) -> Result<RestartReport, AnyFailure> {
     let before = examine(port, false, false, interrupt)?;
     let mut report = RestartReport { after: before.clone(), before, tried: Vec::new() };
+    let mut restarter = Restarter { port, options, on_event, interrupt, met: None };
     for level in Level::ALL {
         let is_done = report.tried.iter().any(|tried| tried.done);
         let is_wanted = match options.only {
@@ -256,7 +276,7 @@ pub fn restart(
             // Nothing is wrong: the user wants a restart.
             None if report.before.faults.is_empty() && !is_done => level >= Level::Cpu,
             None => {
-                let ignores_speed = report.before.faults.iter().any(|fault| fault.kind != FaultKind::Slow);
+                let ignores_speed = report.before.faults.iter().any(|fault| fault.kind != UnitFaultKind::Slow);
                 report.after.calls_for(level, ignores_speed)
             }
         };
@@ -265,16 +285,17 @@ pub fn restart(
         }
         interrupt.check()?;
         info!("restart level: {level}");
-        on_event(RestartEvent::Begin(level));
-        let mut step = Step { port: &mut *port, options, on_event: &mut *on_event, interrupt, met: None };
-        let outcome = step.apply(level, &report.after)?;
-        if let Some(met) = step.met.filter(|met| !report.after.has(met.kind)) {
+        (restarter.on_event)(RestartEvent::Begin(level));
+        let end = restarter.apply(level, &report.after)?;
+        if let Some(met) = restarter.met.take()
+            && !report.after.has(met.kind)
+        {
             // No level has helped yet, so the fault was there before.
             report.before.faults.push(met.clone());
             report.after.faults.push(met);
         }
-        let is_back = !matches!(outcome, LevelEnd::NotBack);
-        let (done, result) = match outcome {
+        let is_back = !matches!(end, LevelEnd::NotBack);
+        let (done, result) = match end {
             LevelEnd::Done(what) => (true, what),
             LevelEnd::NotBack => (true, NOT_BACK.to_owned()),
             LevelEnd::NotDone(why) => (false, why),
@@ -282,13 +303,13 @@ pub fn restart(
         // PCIe may have lost its power although the level failed.
         if done || level == Level::PciePower {
             let asks = report.before.faults.iter().any(|fault| fault.kind.is_grave());
-            let mut now = examine(port, level >= Level::PciePower, asks, interrupt)?;
+            let mut now = examine(restarter.port, level >= Level::PciePower, asks, interrupt)?;
             if !is_back && now.attached.is_some() {
-                now.faults.push(Fault { kind: FaultKind::Silent, found: NOT_BACK.to_owned() });
+                now.add(UnitFaultKind::Silent, NOT_BACK);
             }
-            let helped = report.after.faults.iter().any(|fault| !now.has(fault.kind));
+            let ends_one = report.after.faults.iter().any(|fault| !now.has(fault.kind));
             // A level that made the unit leave the bus has not helped.
-            let helped = done && helped && !now.has(FaultKind::Away);
+            let helped = done && ends_one && !now.has(UnitFaultKind::Away);
             report.tried.push(Tried { level, done, helped, result });
             report.after = now;
         } else {
@@ -305,13 +326,14 @@ const CPU_RESET_BY_F4: &str = "CPU reset with SuperSpeed allowed again (F4)";
 /// A unit that is still on the bus after this time has ignored E8. One that takes it is back after about 3 s.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
-struct Step<'a, 'i> {
+/// Carries out the levels.
+struct Restarter<'a, 'i> {
     port: &'a mut dyn Port,
     options: RestartOptions,
     on_event: &'a mut dyn FnMut(RestartEvent),
     interrupt: Interrupt<'i>,
-    /// What the level found wrong with a unit that runs vendor firmware, once it had taken the unit.
-    met: Option<Fault>,
+    /// What a level found wrong with a unit that runs vendor firmware, once it had taken the unit.
+    met: Option<UnitFault>,
 }
 
 /// How a level ended.
@@ -324,8 +346,8 @@ enum LevelEnd {
     NotDone(String),
 }
 
-impl Step<'_, '_> {
-    fn apply(&mut self, level: Level, now: &Condition) -> Result<LevelEnd, AnyFailure> {
+impl Restarter<'_, '_> {
+    fn apply(&mut self, level: Level, now: &UnitCondition) -> Result<LevelEnd, AnyFailure> {
         let state = now.state();
         match level {
             Level::Engines => self.with_open(|unit, _| unit.strobe_engines().map(|()| "strobed".to_owned())),
@@ -357,7 +379,7 @@ impl Step<'_, '_> {
         Ok(act(&mut unit, self.interrupt).map_or_else(|error| LevelEnd::NotDone(error.to_string()), LevelEnd::Done))
     }
 
-    fn reset_by_register(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
+    fn reset_by_register(&mut self, now: &UnitCondition) -> Result<LevelEnd, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
             Err(error) => return fault_message(error).map(LevelEnd::NotDone),
@@ -374,7 +396,7 @@ impl Step<'_, '_> {
         let outcome = self.wait(self.options.come_back, done);
         drop(unit);
         let outcome = outcome?;
-        if matches!(outcome, LevelEnd::Done(_)) && !now.has(FaultKind::PcieLink) {
+        if matches!(outcome, LevelEnd::Done(_)) && !now.has(UnitFaultKind::PcieLink) {
             // Some builds start with PCIe switched off. Builds without F3 refuse it.
             if let Ok(mut unit) = self.port.open_control()
                 && !unit.link_state().is_ok_and(|(_, is_up)| is_up)
@@ -391,7 +413,7 @@ impl Step<'_, '_> {
             Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
         self.met = fault_in(answers(&mut bridge));
-        if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
+        if self.met.as_ref().is_some_and(|met| met.kind == UnitFaultKind::Silent) {
             return Ok(LevelEnd::NotDone("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
         }
         match bridge.reset(ResetMode::CpuReset) {
@@ -422,7 +444,7 @@ impl Step<'_, '_> {
         self.wait(self.options.come_back, CPU_RESET)
     }
 
-    fn cycle_port(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
+    fn cycle_port(&mut self, now: &UnitCondition) -> Result<LevelEnd, AnyFailure> {
         // Keep other programs off the disk behind a unit whose power is cut.
         let mut held = match now.state().map(|state| Live::at(&mut *self.port, state)).transpose() {
             Ok(held) => held,
@@ -484,19 +506,19 @@ pub(crate) fn cycle_pcie(unit: &mut OpenBridge) -> Result<bool, ControlError> {
 }
 
 /// What keeps a unit from moving data, if anything does.
-fn fault_in(pipes: Asked<PipeState>) -> Option<Fault> {
+fn fault_in(pipes: Asked<PipeState>) -> Option<UnitFault> {
     let (kind, found) = match pipes {
         Asked::NotAsked | Asked::Is(PipeState::Move) => return None,
-        Asked::Is(PipeState::Hang) => (FaultKind::Bulk, STUCK.to_owned()),
+        Asked::Is(PipeState::Hang) => (UnitFaultKind::Bulk, STUCK.to_owned()),
         Asked::Is(PipeState::Busy(status)) => {
-            (FaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"))
+            (UnitFaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"))
         }
         Asked::Is(PipeState::Dead) => {
-            (FaultKind::Silent, "it answers neither commands nor control requests".to_owned())
+            (UnitFaultKind::Silent, "it answers neither commands nor control requests".to_owned())
         }
-        Asked::Failed(error) => (FaultKind::Bulk, format!("bulk data to it: {}", error.message)),
+        Asked::Failed(error) => (UnitFaultKind::Bulk, format!("bulk data to it: {}", error.message)),
     };
-    Some(Fault { kind, found })
+    Some(UnitFault { kind, found })
 }
 
 /// Bulk pipes that hang, in words.
@@ -509,49 +531,52 @@ fn examine(
     looks_behind: bool,
     asks: bool,
     interrupt: Interrupt<'_>,
-) -> Result<Condition, AnyFailure> {
-    let mut found = Condition { attached: None, behind: None, faults: Vec::new() };
-    let fault = |kind, found: String| Fault { kind, found };
+) -> Result<UnitCondition, AnyFailure> {
+    let mut found = UnitCondition { attached: None, behind: None, faults: Vec::new() };
     let Ok(attached) = port.attached() else {
-        found.faults.push(fault(FaultKind::Away, "it is not on the bus".to_owned()));
+        found.add(UnitFaultKind::Away, "it is not on the bus");
         return Ok(found);
     };
     if attached.speed.is_slow() {
-        found.faults.push(fault(FaultKind::Slow, format!("its link is at {}", attached.speed)));
+        found.add(UnitFaultKind::Slow, format!("its link is at {}", attached.speed));
     }
     let state = attached.state;
     found.attached = Some(attached);
-    // Leave other units to the kernel's driver, which may wait long for the unit. The levels that take it show whether
-    // it works.
-    if !(state == BridgeState::OpenFirmware || (state == BridgeState::Vendor && asks)) {
+    let takes_it = match state {
+        BridgeState::OpenFirmware => true,
+        // Leave it to the kernel's driver, which may wait long for the unit. The levels that take it show whether it
+        // works.
+        BridgeState::Vendor => asks,
+        BridgeState::BootLoader => false,
+    };
+    if !takes_it {
         return Ok(found);
     }
     match Live::at(port, state) {
         Ok(mut live) => {
             found.faults.extend(fault_in(ask::pipes(&mut live, true)));
             if let Live::Open(mut unit) = live
-                && !found.has(FaultKind::Silent)
+                && !found.has(UnitFaultKind::Silent)
             {
                 examine_pcie(&mut unit, looks_behind, interrupt, &mut found);
             }
         }
         // Something uses the unit's disk, so the unit answers.
         Err(error) if state == BridgeState::Vendor && error.kind() == Kind::DiskInUse => {}
-        Err(error) => found.faults.push(fault(FaultKind::Silent, fault_message(error)?)),
+        Err(error) => found.add(UnitFaultKind::Silent, fault_message(error)?),
     }
     Ok(found)
 }
 
-fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut Condition) {
-    let mut add = |kind, found_is: String| found.faults.push(Fault { kind, found: found_is });
+fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut UnitCondition) {
     let steps = if looks_behind { LINK_STEPS } else { 0 };
     let mut patience = interrupt;
     match Pcie::new(unit, &mut patience).wait_for_link(steps, LINK_STEP_MS) {
         Ok(()) => {}
         Err(PcieError::LinkDown { ltssm }) => {
-            return add(FaultKind::PcieLink, format!("the PCIe link is down: 0xB450 reads {ltssm:#04x}"));
+            return found.add(UnitFaultKind::PcieLink, format!("the PCIe link is down: 0xB450 reads {ltssm:#04x}"));
         }
-        Err(error) => return add(FaultKind::Silent, format!("it does not answer: {error}")),
+        Err(error) => return found.add(UnitFaultKind::Silent, format!("it does not answer: {error}")),
     }
     if !looks_behind {
         return;
@@ -560,14 +585,18 @@ fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
     let survey = match ask::pcie(unit, true, interrupt) {
         (_, Asked::Is(survey)) => survey,
         (Asked::Failed(error), _) | (_, Asked::Failed(error)) => {
-            return add(FaultKind::PcieSilent, format!("the PCIe link is up, but: {}", error.message));
+            return found.add(UnitFaultKind::PcieSilent, format!("the PCIe link is up, but: {}", error.message));
         }
-        (_, Asked::NotAsked) => return add(FaultKind::PcieLink, "the PCIe link went down again".to_owned()),
+        (_, Asked::NotAsked) => return found.add(UnitFaultKind::PcieLink, "the PCIe link went down again"),
     };
-    let ends = survey.functions.iter().filter(|function| matches!(function.header, Header::Endpoint { .. }));
-    let ends: Vec<String> = ends.map(|end| format!("{:04X}:{:04X} at {}", end.vendor, end.device, end.at)).collect();
+    let mut ends = Vec::new();
+    for function in &survey.functions {
+        if matches!(function.header, Header::Endpoint { .. }) {
+            ends.push(format!("{:04X}:{:04X} at {}", function.vendor, function.device, function.at));
+        }
+    }
     if ends.is_empty() {
-        add(FaultKind::PcieSilent, "the PCIe link is up, but no device answers behind it".to_owned());
+        found.add(UnitFaultKind::PcieSilent, "the PCIe link is up, but no device answers behind it");
     }
     found.behind = Some(ends);
 }
@@ -637,7 +666,7 @@ mod tests {
             let report = restarted(&mut Stuck::with(&practice::image()), level);
             let [Tried { done, helped, result, .. }] = &report.tried[..] else { panic!("{report:?}") };
             assert_eq!((*done, *helped, result.as_str()), (true, false, NOT_BACK), "{level}");
-            assert!(report.after.attached.is_some() && report.after.has(FaultKind::Silent), "{report:?}");
+            assert!(report.after.attached.is_some() && report.after.has(UnitFaultKind::Silent), "{report:?}");
             assert!(!report.is_success(), "{level}");
         }
     }
@@ -659,14 +688,14 @@ mod tests {
         restarted_by(&mut vendor_unit(&format!("bulk-hangs = true\n{rest}")), only).unwrap()
     }
 
-    fn kinds(condition: &Condition) -> Vec<FaultKind> {
+    fn kinds(condition: &UnitCondition) -> Vec<UnitFaultKind> {
         condition.faults.iter().map(|fault| fault.kind).collect()
     }
 
     #[test]
     fn vendor_firmware_whose_bulk_pipes_hang_is_said_to_hang_before_anything_is_tried() {
         let report = restarted_while_bulk_hangs("port-power = true\n", None);
-        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        assert_eq!(kinds(&report.before), [UnitFaultKind::Bulk], "{report:?}");
         let tried: Vec<_> = report.tried.iter().map(|tried| (tried.level, tried.done, tried.helped)).collect();
         assert_eq!(tried, [(Level::Cpu, false, false), (Level::PortPower, true, true)], "{report:?}");
         assert!(report.is_success() && report.after.faults.is_empty(), "{report:?}");
@@ -675,14 +704,17 @@ mod tests {
     #[test]
     fn vendor_firmware_that_still_hangs_after_all_levels_is_no_success() {
         let report = restarted_while_bulk_hangs("", None);
-        assert_eq!((kinds(&report.before), kinds(&report.after)), (vec![FaultKind::Bulk], vec![FaultKind::Bulk]));
+        assert_eq!(
+            (kinds(&report.before), kinds(&report.after)),
+            (vec![UnitFaultKind::Bulk], vec![UnitFaultKind::Bulk])
+        );
         assert!(report.tried.iter().all(|tried| !tried.done) && !report.is_success(), "{report:?}");
     }
 
     #[test]
     fn the_power_of_a_port_alone_also_says_what_was_wrong_with_vendor_firmware() {
         let report = restarted_while_bulk_hangs("port-power = true\n", Some(Level::PortPower));
-        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        assert_eq!(kinds(&report.before), [UnitFaultKind::Bulk], "{report:?}");
         assert_eq!(report.helped(), Some(Level::PortPower), "{report:?}");
     }
 
@@ -695,7 +727,7 @@ mod tests {
     #[test]
     fn e8_restarts_vendor_firmware_that_still_takes_commands_although_none_of_its_data_arrives() {
         let report = restarted_while_inquiry_fails("", "timeout", 2);
-        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        assert_eq!(kinds(&report.before), [UnitFaultKind::Bulk], "{report:?}");
         let [Tried { level: Level::Cpu, done: true, helped: true, result }] = &report.tried[..] else {
             panic!("{report:?}")
         };
@@ -717,7 +749,7 @@ mod tests {
     fn vendor_firmware_whose_commands_fail_after_a_level_is_no_success() {
         for report in restarted_while_inquiry_fails_after_a_level(9) {
             let power = report.tried.iter().find(|tried| tried.level == Level::PortPower).unwrap();
-            assert_eq!((power.done, kinds(&report.after)), (true, vec![FaultKind::Bulk]), "{report:?}");
+            assert_eq!((power.done, kinds(&report.after)), (true, vec![UnitFaultKind::Bulk]), "{report:?}");
             assert!(!power.helped && !report.is_success(), "{report:?}");
         }
     }
@@ -732,7 +764,7 @@ mod tests {
     #[test]
     fn commands_of_vendor_firmware_that_fail_before_the_levels_are_a_fault_too() {
         let report = restarted_while_inquiry_fails("", "bad-tag", 1);
-        assert_eq!((kinds(&report.before), kinds(&report.after)), (vec![FaultKind::Bulk], vec![]), "{report:?}");
+        assert_eq!((kinds(&report.before), kinds(&report.after)), (vec![UnitFaultKind::Bulk], vec![]), "{report:?}");
         assert_eq!(report.helped(), Some(Level::Cpu), "{report:?}");
     }
 
@@ -792,7 +824,7 @@ mod tests {
     #[test]
     fn vendor_firmware_that_cannot_be_opened_after_a_level_is_no_success() {
         let report = restarted_unopened(Kind::Unopened).unwrap();
-        assert_eq!(kinds(&report.after), [FaultKind::Silent], "{report:?}");
+        assert_eq!(kinds(&report.after), [UnitFaultKind::Silent], "{report:?}");
         assert!(!report.is_success(), "{report:?}");
         assert_eq!(restarted_unopened(Kind::Device).unwrap_err().coded().kind(), Kind::Device);
     }
@@ -802,7 +834,7 @@ mod tests {
         let report = restarted_unopened(Kind::Gone).unwrap();
         let was_tried: Vec<_> = report.tried.iter().map(|tried| (tried.level, tried.done, tried.helped)).collect();
         assert_eq!(was_tried, [(Level::PortPower, true, false)], "its pipes don't hang any more: {report:?}");
-        assert_eq!((report.helped(), kinds(&report.after)), (None, vec![FaultKind::Away]), "{report:?}");
+        assert_eq!((report.helped(), kinds(&report.after)), (None, vec![UnitFaultKind::Away]), "{report:?}");
         assert!(!report.is_success(), "{report:?}");
     }
 
@@ -851,7 +883,7 @@ mod tests {
         ] {
             let report = restarted_by(&mut unit(scenario), Some(level)).unwrap();
             let [fault] = &report.after.faults[..] else { panic!("{report:?}") };
-            assert_eq!((fault.kind, report.advice(fault).as_ref()), (FaultKind::PcieLink, Some(expected)));
+            assert_eq!((fault.kind, report.advice(fault).as_ref()), (UnitFaultKind::PcieLink, Some(expected)));
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::advice::Hands;
 use crate::restart::{
-    Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
+    Level, RestartEvent, RestartOptions, RestartReport, Tried, UnitCondition, UnitFault, restart as restart_unit,
 };
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
@@ -61,7 +61,7 @@ fn no_firmware(device: &str, state: BridgeState) -> Failure {
     Failure::new(Kind::Refused.code("asmpatch::reset::no_firmware"), message)
 }
 
-fn words(faults: &[Fault]) -> String {
+fn words(faults: &[UnitFault]) -> String {
     faults.iter().map(|fault| fault.found.shown().to_string()).collect::<Vec<_>>().join("; ")
 }
 
@@ -162,7 +162,7 @@ fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
 fn judge(location: &Location, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
     let device = location.to_string();
     let is_in_boot_loader =
-        |unit: &Condition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
+        |unit: &UnitCondition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
     if is_in_boot_loader(&report.after) && !is_in_boot_loader(&report.before) {
         let why = "its flash has no firmware that passes the chip's checks";
         let message = format!("{device}: the unit came back in its boot loader: {why}");

@@ -19,9 +19,10 @@ use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
 use etcetera::BaseStrategy;
 
+use super::archive::Budget;
 use super::http::{FetchError, FetchEvent, FetchProgress, Limits, Transfer, is_address, shown_address};
 use super::manifest::{Manifest, Manifests, Mirror};
-use super::unpack::{self, Verified, WantedImage};
+use super::unpack::{Search, Verified};
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -76,11 +77,10 @@ impl Fetcher<'_> {
     /// # Errors
     /// [`FetchError`]; the cache then holds nothing new.
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
-        let wanted = WantedImage { manifest, member: None, known: self.known };
         match source {
             Some(Source::File(path)) => {
                 let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
-                self.keep(wanted, bytes, Source::File(path.clone()))
+                self.keep(manifest, None, bytes, Source::File(path.clone()))
             }
             Some(Source::Url(url)) if self.offline => {
                 let label = Kind::Usage.code("asmpatch::fetch::offline_url");
@@ -89,7 +89,7 @@ impl Fetcher<'_> {
             }
             Some(Source::Url(url)) => {
                 let _lock = self.lock(manifest)?;
-                self.fetch_url(wanted, url, Instant::now() + self.limits.deadline)
+                self.fetch_url(manifest, None, url, Instant::now() + self.limits.deadline)
             }
             None => self.fetch_mirrors(manifest),
         }
@@ -119,8 +119,7 @@ impl Fetcher<'_> {
         let deadline = Instant::now() + self.limits.deadline;
         let mut attempts = Vec::new();
         for Mirror { url, member } in &manifest.mirrors {
-            let wanted = WantedImage { manifest, member: member.as_deref(), known: self.known };
-            match self.fetch_url(wanted, url, deadline) {
+            match self.fetch_url(manifest, member.as_deref(), url, deadline) {
                 Err(FetchError::Unreachable(failure) | FetchError::NotTheImage(failure)) => {
                     self.progress.event(FetchEvent::Retry(&failure.to_string()));
                     attempts.push(failure);
@@ -157,17 +156,30 @@ impl Fetcher<'_> {
         self.cache.lock(manifest, waits, self.interrupt).map_err(FetchError::Local)
     }
 
-    fn fetch_url(&mut self, wanted: WantedImage<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {
+    fn fetch_url(
+        &mut self,
+        manifest: &Manifest,
+        member: Option<&str>,
+        url: &str,
+        deadline: Instant,
+    ) -> Result<Acquired, FetchError> {
         let (limits, interrupt) = (self.limits, self.interrupt);
         let transfer = Transfer { url, limits, deadline, progress: self.progress, interrupt };
         let bytes = transfer.download()?;
-        self.keep(wanted, bytes, Source::Url(url.to_owned()))
+        self.keep(manifest, member, bytes, Source::Url(url.to_owned()))
     }
 
-    /// Takes the image out of a fetched file and stores it.
-    fn keep(&self, wanted: WantedImage<'_>, bytes: Vec<u8>, source: Source) -> Result<Acquired, FetchError> {
-        let image = unpack::unpack(&source.to_string(), bytes, wanted, self.interrupt)?;
-        let path = self.cache.store(wanted.manifest, &image).map_err(FetchError::Local)?;
+    /// Takes the image out of a fetched file and stores it. `member` is its name in the file, if known.
+    fn keep(
+        &self,
+        manifest: &Manifest,
+        member: Option<&str>,
+        bytes: Vec<u8>,
+        source: Source,
+    ) -> Result<Acquired, FetchError> {
+        let search = Search { manifest, member, known: self.known, budget: Budget::new(self.interrupt) };
+        let image = search.unpack(&source.to_string(), bytes)?;
+        let path = self.cache.store(manifest, &image).map_err(FetchError::Local)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
     }
 }

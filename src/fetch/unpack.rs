@@ -3,7 +3,7 @@
 
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::Image;
-use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::interrupt::Interrupted;
 use asm2464::{AnyFailure, Failure, Kind};
 
 use super::archive::{Archive, Budget};
@@ -58,40 +58,29 @@ impl From<Interrupted> for Miss {
     }
 }
 
-/// The image to look for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WantedImage<'a> {
+/// A search for an image in a fetched file and in everything nested in it.
+pub(super) struct Search<'a> {
     /// The image.
-    pub manifest: &'a Manifest,
+    pub(super) manifest: &'a Manifest,
     /// Its name in the outermost archive, if known.
-    pub member: Option<&'a str>,
+    pub(super) member: Option<&'a str>,
     /// The known images, to name what was found instead.
-    pub known: &'a Manifests,
-}
-
-/// Finds the wanted image in a fetched file and verifies it. `origin` names the file in errors.
-///
-/// # Errors
-/// [`FetchError::NotTheImage`], and [`FetchError::Local`] on Ctrl-C.
-pub(super) fn unpack(
-    origin: &str,
-    bytes: Vec<u8>,
-    wanted: WantedImage<'_>,
-    interrupt: Interrupt<'_>,
-) -> Result<Verified, FetchError> {
-    let found = Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, 0);
-    // After Ctrl-C every file fails at once.
-    interrupt.check()?;
-    found.map_err(|miss| FetchError::NotTheImage(miss.failure))
-}
-
-/// A search in a file and in everything nested in it.
-struct Search<'a> {
-    wanted: WantedImage<'a>,
-    budget: Budget<'a>,
+    pub(super) known: &'a Manifests,
+    pub(super) budget: Budget<'a>,
 }
 
 impl Search<'_> {
+    /// Finds the image in a fetched file and verifies it. `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// [`FetchError::NotTheImage`], and [`FetchError::Local`] on Ctrl-C.
+    pub(super) fn unpack(mut self, origin: &str, bytes: Vec<u8>) -> Result<Verified, FetchError> {
+        let found = self.find(origin, bytes, 0);
+        // After Ctrl-C every file fails at once.
+        self.budget.interrupt.check()?;
+        found.map_err(|miss| FetchError::NotTheImage(miss.failure))
+    }
+
     fn find(&mut self, origin: &str, bytes: Vec<u8>, depth: u32) -> Result<Verified, Miss> {
         self.budget.interrupt.check()?;
         if bytes.is_empty() {
@@ -105,7 +94,7 @@ impl Search<'_> {
         } else if updater::is_pe(&bytes) {
             self.in_updater(origin, &bytes, depth)
         } else {
-            verify(origin, &bytes, self.wanted)?;
+            self.verify(origin, &bytes)?;
             Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
         }
     }
@@ -117,7 +106,7 @@ impl Search<'_> {
             return Err(Rank::Unsearchable.miss(Failure::new(label, message)));
         }
         let mut archive = Archive::open(bytes).map_err(|failure| Rank::Unsearchable.miss(unusable(origin, failure)))?;
-        let member = self.wanted.member.take();
+        let member = self.member.take();
         let find = |search: &mut Self, archive: &mut Archive<'_>, name: &str| {
             let read = archive.read(name, &mut search.budget);
             let bytes = read.map_err(|failure| Rank::Damaged.miss(unusable(origin, failure)))?;
@@ -154,7 +143,7 @@ impl Search<'_> {
         if images.is_empty() {
             // A self-extracting archive has its zip after the program.
             if Archive::open(bytes).is_ok() {
-                self.wanted.member = None;
+                self.member = None;
                 return self.in_archive(origin, bytes, depth);
             }
             if FileKind::of(bytes) == FileKind::Library {
@@ -166,7 +155,7 @@ impl Search<'_> {
         }
         let describe = |found: &EmbeddedImage| {
             let digest = Sha256Digest(found.image.sha256());
-            let known = self.wanted.known.by_sha256(&digest);
+            let known = self.known.by_sha256(&digest);
             format!(
                 "{}{} at {:#x} in {}, {} bytes, SHA-256 {digest}",
                 found.image.version(),
@@ -180,7 +169,7 @@ impl Search<'_> {
         for found in images {
             let place = format!("{origin}: {} at {:#x}", found.region, found.offset);
             let bytes = found.image.to_file();
-            if verify(&place, &bytes, self.wanted).is_ok() {
+            if self.verify(&place, &bytes).is_ok() {
                 return Ok(Verified { bytes, place: Some(place) });
             }
         }
@@ -189,7 +178,44 @@ impl Search<'_> {
 
     fn not_inside(&self, origin: &str, found: &str) -> AnyFailure {
         let label = Kind::BadInput.code("asmpatch::fetch::not_inside");
-        Failure::new(label, format!("{origin} has no image {}; it has {found}", self.wanted.manifest.id)).into()
+        Failure::new(label, format!("{origin} has no image {}; it has {found}", self.manifest.id)).into()
+    }
+
+    /// Checks size and digests. Another known image, and bytes of which only the MD5 is right, have their own failures.
+    fn verify(&self, origin: &str, bytes: &[u8]) -> Result<(), Miss> {
+        let Manifest { id, version, size, md5, sha256, .. } = self.manifest;
+        let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);
+        if found == *sha256 && len == *size {
+            return Ok(());
+        }
+        if let Some(Manifest { id: other, .. }) = self.known.by_sha256(&found) {
+            let label = Kind::BadInput.code("asmpatch::fetch::other_image");
+            let message = format!("{origin} is image {other}, not {id}");
+            return Err(Rank::OtherImage.miss(Failure::new(label, message).naming("ID", other)));
+        }
+        let is_md5 = *md5 == Some(Md5Digest::of(bytes));
+        if let Ok(image) = Image::parse(bytes)
+            && image.version().to_string() != version.to_string()
+            && !is_md5
+        {
+            let label = Kind::BadInput.code("asmpatch::fetch::other_version");
+            let what = image.version().words();
+            let message = format!("{origin} is an intact image, {what}, SHA-256 {found}, and not image {id}");
+            return Err(Rank::OtherImage.miss(Failure::new(label, message)));
+        }
+        if len != *size {
+            let label = Kind::BadInput.code("asmpatch::fetch::size");
+            let message = format!("{origin} has {len} bytes; image {id} has {size}");
+            let rank = if FileKind::of(bytes) == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
+            return Err(rank.miss(Failure::new(label, message)));
+        }
+        let (label, what) = if is_md5 {
+            (Kind::BadInput.code("asmpatch::fetch::md5_only"), "the right MD5 and the wrong SHA-256")
+        } else {
+            (Kind::BadInput.code("asmpatch::fetch::sha256"), "the SHA-256")
+        };
+        let message = format!("{origin} has {what} {found}; image {id} has {sha256}");
+        Err(Rank::Damaged.miss(Failure::new(label, message)))
     }
 }
 
@@ -213,46 +239,10 @@ fn unusable(origin: &str, failure: impl Into<AnyFailure>) -> AnyFailure {
     failure.into().stopping(format!("cannot take an image from {origin}"))
 }
 
-/// Checks size and digests. Another known image, and bytes of which only the MD5 is right, have their own failures.
-fn verify(origin: &str, bytes: &[u8], wanted: WantedImage<'_>) -> Result<(), Miss> {
-    let Manifest { id, version, size, md5, sha256, .. } = wanted.manifest;
-    let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);
-    if found == *sha256 && len == *size {
-        return Ok(());
-    }
-    if let Some(Manifest { id: other, .. }) = wanted.known.by_sha256(&found) {
-        let label = Kind::BadInput.code("asmpatch::fetch::other_image");
-        let message = format!("{origin} is image {other}, not {id}");
-        return Err(Rank::OtherImage.miss(Failure::new(label, message).naming("ID", other)));
-    }
-    let is_md5 = *md5 == Some(Md5Digest::of(bytes));
-    if let Ok(image) = Image::parse(bytes)
-        && image.version().to_string() != version.to_string()
-        && !is_md5
-    {
-        let label = Kind::BadInput.code("asmpatch::fetch::other_version");
-        let what = image.version().words();
-        let message = format!("{origin} is an intact image, {what}, SHA-256 {found}, and not image {id}");
-        return Err(Rank::OtherImage.miss(Failure::new(label, message)));
-    }
-    if len != *size {
-        let label = Kind::BadInput.code("asmpatch::fetch::size");
-        let message = format!("{origin} has {len} bytes; image {id} has {size}");
-        let rank = if FileKind::of(bytes) == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
-        return Err(rank.miss(Failure::new(label, message)));
-    }
-    let (label, what) = if is_md5 {
-        (Kind::BadInput.code("asmpatch::fetch::md5_only"), "the right MD5 and the wrong SHA-256")
-    } else {
-        (Kind::BadInput.code("asmpatch::fetch::sha256"), "the SHA-256")
-    };
-    let message = format!("{origin} has {what} {found}; image {id} has {sha256}");
-    Err(Rank::Damaged.miss(Failure::new(label, message)))
-}
-
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::Image;
+    use asm2464::interrupt::Interrupt;
 
     use super::super::archive::MAX_EXPANDED;
     use super::super::archive::tests::zip_of;
@@ -277,8 +267,9 @@ mod tests {
     fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, AnyFailure> {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
-        let wanted = WantedImage { manifest: known.by_id("known").unwrap(), member, known: &known };
-        Ok(unpack("file", file, wanted, Interrupt::never())?)
+        let manifest = known.by_id("known").unwrap();
+        let search = Search { manifest, member, known: &known, budget: Budget::new(Interrupt::never()) };
+        Ok(search.unpack("file", file)?)
     }
 
     /// The code of the error for a file, without its first part.
@@ -310,8 +301,9 @@ mod tests {
     fn a_right_md5_with_a_wrong_sha256_is_its_own_error() {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest([7; 32]));
-        let wanted = WantedImage { manifest: known.by_id("known").unwrap(), member: None, known: &known };
-        let error = AnyFailure::from(unpack("file", bytes, wanted, Interrupt::never()).unwrap_err());
+        let manifest = known.by_id("known").unwrap();
+        let search = Search { manifest, member: None, known: &known, budget: Budget::new(Interrupt::never()) };
+        let error = AnyFailure::from(search.unpack("file", bytes).unwrap_err());
         assert_eq!(error.code(), "asmpatch::fetch::md5_only");
     }
 

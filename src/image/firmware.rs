@@ -2,13 +2,18 @@
 
 use std::fmt;
 
-use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{FirmwareVersion, Image};
+use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId};
+use asm2464_chip::chip::boot;
 use asm2464_chip::practice;
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::open::OpenImage;
-use crate::patch::{Effect, Library, identify};
+use crate::patch::{Library, PatchEffect, identify};
+
+/// Number of hex digits that name a build of open firmware.
+const BUILD_DIGITS: usize = 8;
 
 /// Base of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +37,7 @@ pub struct Firmware {
     base: Base,
     version: FirmwareVersion,
     patches: Vec<String>,
-    effects: Vec<Effect>,
+    effects: Vec<PatchEffect>,
 }
 
 impl Firmware {
@@ -92,15 +97,15 @@ impl Firmware {
 
     /// Whether the image answers writes that no device behind the bridge completes.
     pub fn answers_writes(&self) -> bool {
-        self.has(Effect::AnswersWrites)
+        self.has(PatchEffect::AnswersWrites)
     }
 
     /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
     pub fn has_e4_extension(&self) -> Option<bool> {
-        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(Effect::LongE4))
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(PatchEffect::LongE4))
     }
 
-    fn has(&self, effect: Effect) -> bool {
+    fn has(&self, effect: PatchEffect) -> bool {
         self.effects.contains(&effect)
     }
 }
@@ -116,6 +121,44 @@ impl fmt::Display for Firmware {
         }
         if self.patches.is_empty() { Ok(()) } else { write!(f, " with {}", self.patches.join(", ")) }
     }
+}
+
+/// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
+// `--json` prints it as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize, Deserialize)]
+#[display("open firmware {} (build {build})", product.shown())]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "OpenJson", description = "What identifies open firmware."))]
+pub struct OpenImage {
+    /// The product string that it enumerates with.
+    pub product: String,
+    /// The build that it reports.
+    // The commit in the product string, or else the first digits of the image's SHA-256.
+    pub build: String,
+    /// The VID:PID that it enumerates with.
+    // Whatever the configuration blocks say.
+    pub usb_id: UsbId,
+}
+
+impl OpenImage {
+    /// Boots the image on the chip model and reads its descriptors. `None` for any other firmware, and for an image
+    /// longer than part 1, because open firmware is written to that part only. Source: openpilot's flasher.
+    pub fn of(image: &Image) -> Option<Self> {
+        if image.file_len() > Part::One.max_len() {
+            return None;
+        }
+        let enumerated = boot::enumerated(image).filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
+        let build = commit(&enumerated.product)
+            .map_or_else(|| to_hex(&image.sha256(), "").chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
+        Some(Self { product: enumerated.product, usb_id: enumerated.usb_id, build })
+    }
+}
+
+/// Extracts the commit of a product string such as `custom 1a2b3c4d-CLEAN`.
+fn commit(product: &str) -> Option<&str> {
+    let word = product.strip_prefix("custom ")?;
+    let (commit, _) = word.split_once('-').unwrap_or((word, ""));
+    (commit.len() == BUILD_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
 }
 
 #[cfg(test)]
@@ -166,5 +209,34 @@ mod tests {
         let without = text.replace("effects = [\"answers-writes\"]", "");
         assert_ne!(text, without);
         assert!(!of(&without).answers_writes(), "an id alone has no effect");
+    }
+
+    #[test]
+    fn a_commit_in_the_product_string_names_the_build() {
+        assert_eq!(commit("custom 1a2b3c4d-CLEAN"), Some("1a2b3c4d"));
+        assert_eq!(commit("custom 1a2b3c4d"), Some("1a2b3c4d"));
+        for none in ["custom v0.1", "custom", "AS2462", "custom 1a2b3c4-DIRTY", "custom 1a2b3c4x-CLEAN"] {
+            assert_eq!(commit(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn open_firmware_ends_where_part_1_does() {
+        let open = practice::open_image();
+        let mut body = open.body().to_vec();
+        body.resize(body.len() + Part::One.max_len() - open.file_len(), 0);
+        let of = |body: &[u8]| OpenImage::of(&Image::from_body(body.to_vec()).unwrap());
+        assert!(of(open.body()).is_some() && of(&body).is_some());
+        for more in [1, 2] {
+            body.resize(body.len() + more, 0);
+            assert_eq!(of(&body), None);
+        }
+    }
+
+    #[test]
+    fn other_firmware_is_not_taken_for_open_firmware() {
+        assert_eq!(OpenImage::of(&practice::image()), None);
+        // The image jumps to itself.
+        assert_eq!(OpenImage::of(&Image::from_body([&[0x80, 0xFE][..], &[0; 600]].concat()).unwrap()), None);
     }
 }

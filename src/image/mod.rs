@@ -15,7 +15,6 @@
 //! firmware can't be replaced over USB, and no image is written before it is proved.
 
 mod firmware;
-mod open;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +26,7 @@ use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
 use asm2464_chip::chip::boot::{self, BootReport};
 
-pub use self::firmware::Firmware;
-pub use self::open::OpenImage;
+pub use self::firmware::{Firmware, OpenImage};
 use crate::patch::Library;
 
 /// An image and what it is.

@@ -4,7 +4,7 @@ use asm2464::firmware::{Bank, CodeAddress, Image};
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::code::{from_elf_address, loaded_pieces};
 
-use super::hunk::Hunk;
+use super::definition::Hunk;
 
 /// Returns the hunks that put an ELF file's code into an unpatched image, in ascending order.
 ///

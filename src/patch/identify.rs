@@ -61,17 +61,20 @@ pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -
     if known.contains_key(&digest) {
         return Some(Identified { base: digest, original: image.clone(), patches: Vec::new() });
     }
-    known.keys().find_map(|&base| {
+    for &base in known.keys() {
         let patches = patches_in(library, image.body(), &base);
         if patches.is_empty() {
-            return None;
+            continue;
         }
         let mut original = image.clone();
         for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
             let _ = original.replace(hunk.at.body_offset(), &hunk.expect);
         }
-        (Sha256Digest::of(&original.to_file()) == base).then_some(Identified { base, original, patches })
-    })
+        if Sha256Digest::of(&original.to_file()) == base {
+            return Some(Identified { base, original, patches });
+        }
+    }
+    None
 }
 
 /// Returns the patches that have hunks for an image, if all these hunks are in `body`.

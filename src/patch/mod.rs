@@ -15,7 +15,7 @@
 //! ```
 //!
 //! - A [`Patch`] has [`Hunk`]s for each image that it fits, and [`ConfigEdits`] for the configuration blocks. Its
-//!   [`Effect`]s say what asmpatch must know of an image that contains it; asmpatch never looks at a patch's ID.
+//!   [`PatchEffect`]s say what asmpatch must know of an image that contains it; asmpatch never looks at a patch's ID.
 //! - A [`Library`] is the known patches and images: the embedded ones, and those that the user adds.
 //! - A [`PatchSet`] is patches that go together on one image: same base, no hunk over another, no field set twice.
 //! - [`identify()`] finds what an image was made from, by taking the known patches out again and comparing digests. So
@@ -37,11 +37,9 @@
 //!
 //! The [crate's page](crate) has an example that patches the practice image.
 
-mod apply;
 mod config_edits;
 mod definition;
 mod elf;
-mod hunk;
 mod identify;
 mod library;
 mod on_image;
@@ -49,14 +47,12 @@ mod receipt;
 mod set;
 mod verify;
 
-pub use apply::Patched;
 pub use config_edits::{ConfigEdits, ConfigValue};
-pub use definition::{Effect, Patch, PatchedImage};
+pub use definition::{Hunk, HunkAddress, Patch, PatchEffect, PatchedImage};
 pub use elf::hunks_from_elf;
-pub use hunk::{Hunk, HunkAddress};
 pub use identify::{Identified, identify, not_a_base, unpatch};
 pub use library::Library;
 pub use on_image::{HunkOnImage, PatchOnImage};
 pub use receipt::{Receipt, ReceiptImage, ReceiptPatch};
-pub use set::{PatchSet, Selection};
+pub use set::{PatchSet, Patched, Selection};
 pub use verify::{Difference, Expectations, Originals, Verification, verify, verify_file};

@@ -6,8 +6,7 @@ use asm2464_chip::disasm::{Line, disassemble_in};
 use serde::{Serialize, Serializer};
 
 use super::config_edits::ConfigEdits;
-use super::definition::Patch;
-use super::hunk::Hunk;
+use super::definition::{Hunk, Patch};
 
 /// The longest instruction of the 8051, in bytes.
 const LONGEST: usize = 3;

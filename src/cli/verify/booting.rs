@@ -1,7 +1,7 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
 use crate::image::Images;
-use crate::patch::{Effect, Verification};
+use crate::patch::{PatchEffect, Verification};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
@@ -82,11 +82,11 @@ impl Booting {
 
 /// What the patches in a known image are for; `None` for any other image.
 fn effects(verification: &Verification<'_>) -> Option<Effects> {
-    let has = |effect: Effect| verification.effects().any(|found| found == effect);
+    let has = |effect: PatchEffect| verification.effects().any(|found| found == effect);
     verification.base.map(|_| Effects {
-        answers_writes: has(Effect::AnswersWrites),
-        e4_length_16: has(Effect::LongE4),
-        read16_sram: has(Effect::ReadsSram),
+        answers_writes: has(PatchEffect::AnswersWrites),
+        e4_length_16: has(PatchEffect::LongE4),
+        read16_sram: has(PatchEffect::ReadsSram),
     })
 }
 

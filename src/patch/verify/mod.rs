@@ -7,8 +7,7 @@ use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, FirmwareVersion, Fl
 use asm2464::{AnyFailure, Failure, Kind, Label};
 use serde::Serialize;
 
-use super::definition::{Effect, Patch};
-use super::hunk::Hunk;
+use super::definition::{Hunk, Patch, PatchEffect};
 use super::identify::{Identified, identify, patches_in};
 use super::library::Library;
 use super::receipt::{Receipt, ReceiptImage, ReceiptPatch};
@@ -77,7 +76,7 @@ impl Verification<'_> {
     }
 
     /// Returns the effects of the patches in the file.
-    pub fn effects(&self) -> impl Iterator<Item = Effect> {
+    pub fn effects(&self) -> impl Iterator<Item = PatchEffect> {
         self.patches.iter().flat_map(|patch| patch.effects.iter().copied())
     }
 
@@ -114,11 +113,11 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Compares what should be at an offset with what is there: `None` past the end.
-    fn at(file_offset: FileOffset, expected: Option<u8>, found: Option<u8>) -> Option<Self> {
+    /// What should be at an offset, and what is there: `None` past the end.
+    fn at(file_offset: FileOffset, expected: Option<u8>, found: Option<u8>) -> Self {
         let flash_address = file_offset.flash_address();
         let address = file_offset.body_offset().and_then(BodyOffset::code_address);
-        (expected != found).then_some(Self { file_offset, flash_address, address, expected, found })
+        Self { file_offset, flash_address, address, expected, found }
     }
 }
 
@@ -302,9 +301,14 @@ fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<Any
 }
 
 fn differences(expected: &[u8], found: &[u8]) -> Vec<Difference> {
-    (0..expected.len().max(found.len()))
-        .filter_map(|at| Difference::at(FileOffset(at as u32), expected.get(at).copied(), found.get(at).copied()))
-        .collect()
+    let mut differences = Vec::new();
+    for at in 0..expected.len().max(found.len()) {
+        let (expected, found) = (expected.get(at).copied(), found.get(at).copied());
+        if expected != found {
+            differences.push(Difference::at(FileOffset(at as u32), expected, found));
+        }
+    }
+    differences
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
     let expect = Expectations { image: Some(base), originals: Some(&practice_original), ..Default::default() };
     let verification = verify_file(&library, &broken, &expect);
     assert_eq!(codes(&verification.findings), ["checksum"]);
-    let only = Difference::at(FileOffset(0x100), Some(file[0x100]), Some(broken[0x100])).unwrap();
+    let only = Difference::at(FileOffset(0x100), Some(file[0x100]), Some(broken[0x100]));
     assert_eq!(verification.differences, [only]);
     let cut = verify_file(&library, &file[..file.len() - 1], &expect);
     assert_eq!(cut.differences.last().map(|d| d.found), Some(None));

@@ -64,7 +64,7 @@ impl TryFrom<String> for Half {
 /// A chip, with the devices that have it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Chip {
+struct GpuChip {
     name: String,
     target: String,
     devices: BTreeMap<Half, String>,
@@ -77,7 +77,7 @@ struct VendorFile {
     others: String,
     source: String,
     #[serde(default)]
-    chip: Vec<Chip>,
+    chip: Vec<GpuChip>,
 }
 
 /// What is known of the GPUs of each vendor.

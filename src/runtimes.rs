@@ -109,7 +109,7 @@ impl Runtime {
 }
 
 /// USB IDs in words: `ADD1:0001 and 3801:0001`.
-pub fn ids_in_words(ids: &[UsbId]) -> String {
+fn ids_in_words(ids: &[UsbId]) -> String {
     ids.iter().map(UsbId::to_string).collect::<Vec<_>>().join(" and ")
 }
 

@@ -6,6 +6,7 @@ use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 
 use super::error::FlashError;
+use crate::unit::Live;
 
 /// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
 pub type UnitBlocks = [Option<BlockBytes>; 2];
@@ -71,12 +72,10 @@ impl Access {
     /// # Errors
     /// [`FlashError`]; [`FlashError::Registers`] if no flash answers.
     pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
-        match port.attached()?.state {
-            BridgeState::OpenFirmware => {
-                let registers = port.open_control()?;
-                Ok(Self::Registers(RegisterFlash::new(registers)?))
-            }
-            BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open()?)),
+        let state = port.attached()?.state;
+        match Live::at(port, state)? {
+            Live::Vendor(bridge) => Ok(Self::Commands(bridge)),
+            Live::Open(bridge) => Ok(Self::Registers(RegisterFlash::new(bridge)?)),
         }
     }
 

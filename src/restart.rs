@@ -232,15 +232,6 @@ pub struct RestartOptions {
     pub replug: Duration,
 }
 
-/// Events of a restart.
-#[derive(Debug, Clone, Copy)]
-pub enum RestartEvent {
-    /// A level begins.
-    Begin(Level),
-    /// The user should unplug the unit and plug it in again.
-    Replug,
-}
-
 /// Whether a restart of the unit's firmware trains a slow link anew. Open firmware that has fallen back to USB 2 has
 /// switched SuperSpeed off in 0xCC30, and a CPU reset keeps that, except on builds with F4.
 pub fn retrains(unit: &UnitInfo) -> bool {
@@ -255,7 +246,8 @@ pub fn retrains(unit: &UnitInfo) -> bool {
 const PCIE_OFF: Duration = Duration::from_millis(100);
 
 /// Restarts the unit at a port. Starts at the mildest level that can help against what is wrong with it, or resets its
-/// CPU if nothing is, and stops when nothing is wrong any more.
+/// CPU if nothing is, and stops when nothing is wrong any more. Calls `ask_to_replug` when the user should unplug the
+/// unit and plug it in again.
 ///
 /// # Errors
 /// If the unit can't be opened because of its disk, its user or permissions, and on Ctrl-C. A unit that stays faulty is
@@ -263,12 +255,12 @@ const PCIE_OFF: Duration = Duration::from_millis(100);
 pub fn restart(
     port: &mut dyn Port,
     options: RestartOptions,
-    on_event: &mut dyn FnMut(RestartEvent),
+    ask_to_replug: &mut dyn FnMut(),
     interrupt: Interrupt<'_>,
 ) -> Result<RestartReport, AnyFailure> {
     let before = examine(port, false, false, interrupt)?;
     let mut report = RestartReport { after: before.clone(), before, tried: Vec::new() };
-    let mut restarter = Restarter { port, options, on_event, interrupt, met: None };
+    let mut restarter = Restarter { port, options, ask_to_replug, interrupt, met: None };
     for level in Level::ALL {
         let is_done = report.tried.iter().any(|tried| tried.done);
         let is_wanted = match options.only {
@@ -285,7 +277,6 @@ pub fn restart(
         }
         interrupt.check()?;
         info!("restart level: {level}");
-        (restarter.on_event)(RestartEvent::Begin(level));
         let end = restarter.apply(level, &report.after)?;
         if let Some(met) = restarter.met.take()
             && !report.after.has(met.kind)
@@ -330,7 +321,7 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 struct Restarter<'a, 'i> {
     port: &'a mut dyn Port,
     options: RestartOptions,
-    on_event: &'a mut dyn FnMut(RestartEvent),
+    ask_to_replug: &'a mut dyn FnMut(),
     interrupt: Interrupt<'i>,
     /// What a level found wrong with a unit that runs vendor firmware, once it had taken the unit.
     met: Option<UnitFault>,
@@ -362,7 +353,7 @@ impl Restarter<'_, '_> {
                 Ok(LevelEnd::NotDone("there is no terminal on which to ask you to unplug it".to_owned()))
             }
             Level::Cable => {
-                (self.on_event)(RestartEvent::Replug);
+                (self.ask_to_replug)();
                 self.wait(self.options.replug, "unplugged and plugged in again")
             }
         }
@@ -657,7 +648,7 @@ mod tests {
 
     fn restarted(port: &mut Stuck, level: Level) -> RestartReport {
         let options = RestartOptions { only: Some(level), come_back: Duration::ZERO, replug: Duration::ZERO };
-        restart(port, options, &mut |_| (), Interrupt::never()).unwrap()
+        restart(port, options, &mut || (), Interrupt::never()).unwrap()
     }
 
     #[test]
@@ -680,7 +671,7 @@ mod tests {
 
     fn restarted_by(port: &mut dyn Port, only: Option<Level>) -> Result<RestartReport, AnyFailure> {
         let options = RestartOptions { only, come_back: Duration::from_secs(1), replug: Duration::ZERO };
-        restart(port, options, &mut |_| (), Interrupt::never())
+        restart(port, options, &mut || (), Interrupt::never())
     }
 
     /// Restarts a unit with vendor firmware whose bulk pipes hang until its power goes.

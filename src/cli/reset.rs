@@ -4,9 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use crate::advice::Hands;
-use crate::restart::{
-    Level, RestartEvent, RestartOptions, RestartReport, Tried, UnitCondition, UnitFault, restart as restart_unit,
-};
+use crate::restart::{Level, RestartOptions, RestartReport, Tried, UnitCondition, UnitFault, restart as restart_unit};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
@@ -103,12 +101,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
     let location = port.location();
-    let mut report_event = |event| {
-        if let RestartEvent::Replug = event {
-            errln!("{device}: {}", by_hand_on(&location, Hands::ReplugWithSupply));
-        }
-    };
-    let report = restart_unit(&mut *port, options, &mut report_event, interrupt)?;
+    let mut ask_to_replug = || errln!("{device}: {}", by_hand_on(&location, Hands::ReplugWithSupply));
+    let report = restart_unit(&mut *port, options, &mut ask_to_replug, interrupt)?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
     if args.json {
@@ -198,7 +192,7 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
     }
     let only = Some(Level::Cpu);
     let options = RestartOptions { only, come_back, replug: Duration::ZERO };
-    let report = restart_unit(port, options, &mut |_| (), interrupt)?;
+    let report = restart_unit(port, options, &mut || (), interrupt)?;
     Ok(judge(&port.location(), &report, Some(Level::Cpu), come_back)?)
 }
 

@@ -645,7 +645,7 @@ fn rails_that_are_off_are_switched_on_by_doctor_and_by_reset_and_no_cpu_is_reset
 
         let mut port = with_rails_off(&image, RDNA4);
         let options = RestartOptions { only: None, come_back: Duration::from_secs(3), replug: Duration::ZERO };
-        let report = restart(&mut port, options, &mut |_| (), Interrupt::never()).unwrap();
+        let report = restart(&mut port, options, &mut || (), Interrupt::never()).unwrap();
         assert_eq!(report.helped(), Some(Level::PciePower), "{report:?}");
         assert!(report.tried.len() == 1 && report.tried[0].result.contains("it was off"), "{report:?}");
 

@@ -7,9 +7,9 @@ use std::io::{self, Cursor, Read};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
 
 /// More members than any firmware archive has. Each member costs memory before its name is read.
 const MAX_MEMBERS: usize = 0x1_0000;
@@ -113,7 +113,14 @@ impl<'a> Archive<'a> {
             let label = Kind::BadInput.code("asmpatch::archive::encrypted");
             return Err(Failure::new(label, format!("the member \"{name}\" is encrypted")).into());
         }
-        let declared = self.zip.by_index_raw(*index).map_err(damaged)?.size();
+        let raw = self.zip.by_index_raw(*index).map_err(damaged)?;
+        let (declared, method) = (raw.size(), raw.compression());
+        drop(raw);
+        if !matches!(method, CompressionMethod::Stored | CompressionMethod::Deflated) {
+            let label = Kind::BadInput.code("asmpatch::archive::unsupported");
+            let message = format!("the member \"{name}\" is compressed by {method}, which asmpatch can't undo");
+            return Err(Failure::new(label, message).into());
+        }
         let expands = |limit: u64| {
             let label = Kind::BadInput.code("asmpatch::archive::expands");
             Failure::new(label, format!("the member \"{name}\" expands to more than {limit} bytes"))
@@ -228,6 +235,17 @@ pub(crate) mod tests {
         zip[central + 8] |= 1;
         let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
         assert_eq!(error.code(), "asmpatch::archive::encrypted", "{error}");
+    }
+
+    #[test]
+    fn a_member_that_is_compressed_by_another_method_is_not_called_damaged() {
+        let mut zip = zip_of(&[("a.bin", b"image")]);
+        // The method in the local and the central header: 14, LZMA.
+        let central = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+        zip[8] = 14;
+        zip[central + 10] = 14;
+        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        assert_eq!(error.code(), "asmpatch::archive::unsupported", "{error}");
     }
 
     #[test]

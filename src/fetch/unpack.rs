@@ -14,6 +14,8 @@ use crate::file_kind::FileKind;
 
 /// How many images an error describes if the wanted image is not among them.
 const MAX_DESCRIBED: usize = 8;
+/// The first bytes of a Windows installer, and of an Office document beside a vendor's updater.
+const COMPOUND_FILE: &[u8] = b"\xD0\xCF\x11\xE0";
 /// How deep archives may nest. No vendor puts a zip in a zip in a zip.
 const MAX_DEPTH: u32 = 3;
 
@@ -91,6 +93,12 @@ impl Search<'_> {
             Err(Rank::Unrelated.miss(Failure::new(label, format!("{origin} is a web page, not firmware"))))
         } else if FileKind::of(&bytes) == FileKind::Zip {
             self.in_archive(origin, &bytes, depth)
+        } else if let FileKind::Archive(what) = FileKind::of(&bytes)
+            && !bytes.starts_with(COMPOUND_FILE)
+        {
+            let label = Kind::BadInput.code("asmpatch::archive::unsupported");
+            let message = format!("{origin} is {what}, which asmpatch can't unpack");
+            Err(Rank::Unsearchable.miss(Failure::new(label, message)))
         } else if updater::is_pe(&bytes) {
             self.in_updater(origin, &bytes, depth)
         } else {
@@ -205,8 +213,13 @@ impl Search<'_> {
         }
         if len != *size {
             let label = Kind::BadInput.code("asmpatch::fetch::size");
+            let kind = FileKind::of(bytes);
+            if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
+                let message = format!("{origin} is {kind}; image {id} has {size} bytes");
+                return Err(Rank::Damaged.miss(Failure::new(label, message)));
+            }
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
-            let rank = if FileKind::of(bytes) == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
+            let rank = if kind == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
             return Err(rank.miss(Failure::new(label, message)));
         }
         let (label, what) = if is_md5 {
@@ -325,6 +338,29 @@ mod tests {
         let mut body: Vec<u8> = (0..0x9000u32).map(|i| (i.wrapping_mul(11) >> 5) as u8).collect();
         body[0x200..0x206].copy_from_slice(&[0x25, 0x01, 0x23, 0x85, 0x00, 0x00]);
         Image::from_body(body).unwrap().to_file()
+    }
+
+    #[test]
+    fn archives_that_are_not_unpacked_and_what_holds_an_image_are_named() {
+        for (file, what) in [(&b"\x1F\x8B\x08rest"[..], "a gzip file"), (b"Rar!\x1A\x07", "a RAR archive")] {
+            for file in [file.to_vec(), zip_of(&[("a.txt", b"a"), ("b", file)])] {
+                let error = unpack_known(file, None).unwrap_err();
+                assert_eq!(error.code(), "asmpatch::archive::unsupported");
+                assert!(error.to_string().contains(what), "{error}");
+            }
+        }
+        let mut body = vec![0; 0x9000];
+        body[0] = 2;
+        let code = Image::from_body(body).unwrap().to_file()[4..].to_vec();
+        for file in [code.clone(), zip_of(&[("fw.bin", &code)])] {
+            let error = unpack_known(file, None).unwrap_err();
+            assert_eq!(error.code(), "asmpatch::fetch::size");
+            assert!(error.to_string().contains("an image's code without its container"), "{error}");
+        }
+        // An Office document beside an updater says nothing.
+        let packed = pe(&[0; 100], &[0; 100], &[]);
+        let document = [COMPOUND_FILE, b"\xA1\xB1\x1A\xE1"].concat();
+        assert_eq!(refusal(zip_of(&[("manual.doc", &document), ("setup.exe", &packed)])), "updater::no_image");
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "programs disagree on which of them counts, so asmpatch takes neither; get the archive from another mirror";
     "asmpatch::archive::unsafe_name",
         "an archive with \"..\" or absolute names overwrites files elsewhere; get it from another mirror";
+    "asmpatch::archive::unsupported",
+        "asmpatch unpacks zip archives, stored or deflated: unpack this one by hand, and give the image in it with `--from \
+         FILE.bin`";
     "asmpatch::bug", "please report it with the command and everything it printed";
     "asmpatch::cache::access", "make it a folder that you may write to, or name another with `--cache-dir`";
     "asmpatch::cache::no_folder", "set HOME, or name a folder with `--cache-dir`";
@@ -91,7 +94,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::sha256",
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
     "asmpatch::fetch::size",
-        "it is truncated, or another file altogether; fetch it again, or name another image";
+        "it is truncated, or another file altogether, and `asmpatch info COPY` shows what; fetch it again, or name another \
+         image";
     "asmpatch::fetch::too_large",
         "no firmware archive is that large; unpack it, and give the image with `--from FILE.bin`";
     "asmpatch::file::exists", "name another file, or replace it with `--force`";
@@ -135,7 +139,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          download`";
     "asmpatch::image::empty", "the file was probably never written; fetch it again with `asmpatch download`";
     "asmpatch::image::is_archive",
-        "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out";
+        "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out of a zip archive or an \
+         updater; unpack any other archive first";
     "asmpatch::image::is_backup", "`asmpatch restore FILE` writes it to the unit again";
     "asmpatch::image::is_code", "`asmpatch wrap FILE -o IMAGE` makes an image of it";
     "asmpatch::image::is_flash",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::embedded;
 use crate::failure::in_file;
 use crate::file_kind::FileKind;
 use crate::patch;
@@ -84,7 +85,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let sha256 = Sha256Digest::of(&file);
     let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();
     let library = PatchDirs::default().load()?;
-    let known = patch::identify(&library, &image, sha256).map(|known| (library.image_name(&known.base), known.patches));
+    let mut known =
+        patch::identify(&library, &image, sha256).map(|known| (library.image_name(&known.base), known.patches));
+    // The library knows the images that patches change; a build of open firmware is known as it is.
+    if known.is_none() {
+        let manifests = embedded::manifests(&[])?;
+        known = manifests.by_sha256(&sha256).map(|manifest| (manifest.id.clone(), Vec::new()));
+    }
     if args.json {
         let known = known.map(|(name, _)| name);
         let written = [args.output.display().to_string()];

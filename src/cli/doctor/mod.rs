@@ -222,11 +222,11 @@ impl Recovery {
             return None;
         }
         let device = unit.location.to_string();
-        let flash = format!("`asmpatch flash IMAGE --device {} --no-backup{suffix}`", shell::word(&device));
+        let flash = format!("asmpatch flash IMAGE --device {} --no-backup{suffix}", shell::word(&device));
         Some(match BackupPlace::default().folder() {
             Ok(folder) => Self::from_folder(unit, &folder, images, &flash, suffix),
             Err(error) => {
-                Self { steps: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }
+                Self { steps: Vec::new(), otherwise: format!("{error}. `{flash}`, with the image of your choice") }
             }
         })
     }
@@ -244,7 +244,7 @@ impl Recovery {
             Ok(filed) => filed,
             Err(error) => {
                 let why = format!("asmpatch couldn't look for its backups: {}", error.to_string().shown());
-                return Self { steps: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
+                return Self { steps: Vec::new(), otherwise: format!("{why}. Without one: `{flash}`") };
             }
         };
         let location = &unit.location;
@@ -254,10 +254,13 @@ impl Recovery {
         let otherwise = if steps.is_empty() {
             format!(
                 "no backup in {place} fits this unit. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder \
-                 and run this again. Without one: {flash}, with the image of your choice"
+                 and run this again. Without one: `{flash}`, with the image of your choice"
             )
         } else {
-            format!("if no backup is this unit's: {flash}, which gives it the identity of a new board")
+            // Without the last option `flash --yes` keeps to the backups.
+            format!(
+                "if no backup is this unit's: `{flash} --clone-identity`, which gives it the identity of a new board"
+            )
         };
         Self { steps, otherwise }
     }

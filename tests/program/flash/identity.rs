@@ -92,6 +92,12 @@ fn a_backup_that_agrees_only_in_its_port_is_offered_as_a_question() {
     let output = run(&rig, printed[0]["command"].as_str().unwrap());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(rig.cells() == before);
+    // Once its owner has said no, the command for a new board works, too.
+    let (rig, _) = interrupted(true);
+    let page = doctor(&rig).to_string();
+    let (_, command) = page.split_once("if no backup is this unit's: `asmpatch flash IMAGE ").unwrap();
+    let options = command.split('`').next().unwrap().split(' ').skip_while(|word| *word != "--no-backup");
+    assert_eq!(flash(&rig, &options.collect::<Vec<_>>())["ok"], true, "{page}");
 }
 
 #[test]

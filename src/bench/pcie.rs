@@ -67,7 +67,9 @@ pub(super) fn look(
     if assigns && memory(&survey).is_none() && has_memory(&survey) {
         pcie.assign(&mut survey)?;
     }
-    let end = survey.functions.iter().find(|function| function.buses().is_none() && function.parent.is_some());
+    let ends = || survey.functions.iter().filter(|function| function.buses().is_none() && function.parent.is_some());
+    // The GPU, whose memory is written, before an SSD at another port of the same switch.
+    let end = ends().find(|function| function.class >> 16 == DISPLAY).or_else(|| ends().next());
     let words = match end {
         Some(function) => format!("{:04x}:{:04x} at {}", function.vendor, function.device, function.at),
         None if assigns => "nothing".to_owned(),

@@ -5,9 +5,10 @@
 //! of every other what it is and which command takes it.
 
 use asm2464::firmware::{
-    BANK_LEN, COMMON_LEN, FirmwareVersion, Image, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN,
+    BANK_LEN, BlockIndex, COMMON_LEN, CONFIG_BLOCK_LEN, ConfigBlock, FirmwareVersion, Image, MAX_BODY_LEN,
+    MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN,
 };
-use asm2464::flash::DUMP_LEN;
+use asm2464::flash::CONFIG_LEN;
 use asm2464_chip::code::{CodeFormat, TextKind};
 use derive_more::Display;
 
@@ -15,8 +16,8 @@ use crate::fetch::Manifest;
 use crate::flash::flash_copy::FlashCopy;
 use crate::patch::{Patch, Receipt};
 
-/// The most bytes of a file that are looked at: twice the longest copy of a flash.
-pub const MAX_LOOKED_AT: usize = 2 * DUMP_LEN;
+/// The most bytes of a file that are looked at: one more than the largest flash has, which a 24-bit address reaches.
+pub const MAX_LOOKED_AT: usize = 0x100_0001;
 
 /// The longest body that the common area and both banks hold, in bytes.
 const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;
@@ -49,7 +50,7 @@ pub enum FileKind {
     /// Intel HEX or ELF.
     #[display("{_0}")]
     Code(CodeFormat),
-    /// What a compiler writes beside the code.
+    /// What a compiler writes beside the code, or a configuration block without its page.
     #[display("{_0}")]
     Object(&'static str),
     /// A zip archive.
@@ -140,6 +141,9 @@ impl FileKind {
         if let Some(copy) = FlashCopy::of(file) {
             return Self::Flash(copy);
         }
+        if is_misplaced_block(file) {
+            return Self::Object("a configuration block that is not in its place");
+        }
         if let Some(kind) = by_first_bytes(file) {
             return kind;
         }
@@ -158,6 +162,13 @@ impl FileKind {
         }
         swapped(file).unwrap_or(Self::Unknown)
     }
+}
+
+/// Whether a file has a valid configuration block, and [`FlashCopy`] did not find it: block 1 alone, as in a backup, or
+/// the two in the other order.
+fn is_misplaced_block(file: &[u8]) -> bool {
+    let is_block = |bytes: &[u8]| BlockIndex::ALL.into_iter().any(|index| ConfigBlock::parse(index, bytes).is_ok());
+    file.len() <= CONFIG_LEN && file.chunks(CONFIG_BLOCK_LEN).any(is_block)
 }
 
 fn by_first_bytes(file: &[u8]) -> Option<FileKind> {
@@ -313,6 +324,10 @@ mod tests {
         assert_eq!(words(&whole), "a copy of a whole flash");
         assert_eq!(words(&whole[..0x100]), "the configuration page of a flash");
         assert_eq!(words(&whole[..0x8000]), "a copy of a part of a flash");
+        assert_eq!(words(&whole[..0x80]), "a copy of a part of a flash");
+        let misplaced = "a configuration block that is not in its place";
+        assert_eq!(words(&whole[0x80..0x100]), misplaced);
+        assert_eq!(words(&[&whole[0x80..0x100], &whole[..0x80]].concat()), misplaced);
         assert_eq!(words(&whole.repeat(2)), "a copy of a flash that is larger than a unit's");
         for group in [2, 4] {
             let mut bytes = whole.clone();

@@ -256,7 +256,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match firmware {
         Ok(_) => Ok(Exit::Done),
         Err(source) => {
-            let message = format!("the firmware in the unit's flash would not start: {source}");
+            let message = "the firmware in the unit's flash would not start";
             Err(Failure::new(Kind::CheckFailed.code("asmpatch::backup::unusable"), message).because(source).into())
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::file_kind::FileKind;
+use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
 use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
@@ -12,7 +12,10 @@ use crate::shell;
 use asm2464::AnyFailure;
 use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
+use asm2464::firmware::{
+    Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, ImageError, Part, UsbId, ZeroRun,
+};
+use asm2464::flash::CONFIG_LEN;
 use serde::Serialize;
 
 use super::arguments::PatchDirs;
@@ -140,13 +143,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let size = digests.size;
     let mut flash = None;
     let (image, container) = match kind {
-        FileKind::Flash(copy) if copy.extent() != CopyExtent::Larger => {
+        FileKind::Flash(copy) if copy.bytes().len() < MAX_LOOKED_AT => {
             let (image, words) = match copy.image() {
                 Ok(image) => {
                     let words = format!("{} bytes at flash address 0x000100, valid", image.file_len());
                     (Some(image), words)
                 }
-                Err(error) => (None, format!("none that would start: {error}")),
+                Err(error) => (None, no_container(copy.bytes().get(CONFIG_LEN..).unwrap_or_default(), &error)),
             };
             flash = Some(copy);
             (image, words)
@@ -177,11 +180,20 @@ fn backup(args: &Args) -> Result<Exit, AnyFailure> {
             let container = format!("{} bytes, valid", bytes.len());
             (Some(image), bytes, container)
         }
-        Err(error) => (None, saved.parts.concat(), format!("none that would start: {error}")),
+        Err(error) => (None, saved.parts.concat(), no_container(&saved.parts[0], &error)),
     };
     lines.push(("container", container));
     lines.push(("restore", format!("asmpatch restore {}", shell::path(&args.file))));
     show(args, image.as_ref(), &Digests::of(&bytes), lines, |info| info.backup = Some(filed.into()))
+}
+
+/// Says why there is no image in the first slot. `first` is what is at its place: erased where its length field would be,
+/// it is no image at all, and what a container lacks tells nobody anything.
+fn no_container(first: &[u8], error: &ImageError) -> String {
+    if first.iter().take(4).all(|byte| *byte == 0xFF) {
+        return "none: no image at flash address 0x000100".to_owned();
+    }
+    format!("none that would start: {error}")
 }
 
 /// The length and the digests of bytes.

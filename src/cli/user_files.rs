@@ -260,6 +260,7 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
         FileKind::Zip | FileKind::Program => format!(
             "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
         ),
+        FileKind::Archive(_) => "unpack it, and name the file in it".to_owned(),
         FileKind::Flash(copy) => match copy.extent() {
             CopyExtent::Whole => format!(
                 "see what is in it: `asmpatch info {named}`; write its configuration and firmware to a unit: `asmpatch \
@@ -268,8 +269,9 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
             CopyExtent::Page => {
                 format!("give a unit this configuration with an image: `asmpatch flash IMAGE --config-from {named}`")
             }
-            CopyExtent::Part => format!("see what is in it: `asmpatch info {named}`"),
-            CopyExtent::Larger => return None,
+            // More than any flash has: `info` shows only what is read whole.
+            CopyExtent::Larger if copy.bytes().len() == MAX_LOOKED_AT => return None,
+            CopyExtent::Part | CopyExtent::Larger => format!("see what is in it: `asmpatch info {named}`"),
         },
         FileKind::Report => format!("`asmpatch doctor --from {named}` diagnoses it again"),
         FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, ImageError};
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, ImageError};
 use asm2464::flash::{CONFIG_LEN, DUMP_LEN, FIRST_SLOT, SECOND_SLOT, Slot};
 
 use super::backup::{BackedUpUnit, Backup};
@@ -37,15 +37,15 @@ pub enum CopyExtent {
 }
 
 impl FlashCopy {
-    /// Recognises a copy by a valid configuration block at its place; in one of the whole flash's length, an image that
-    /// starts is enough. `None` for anything else.
+    /// Recognises a copy by a valid configuration block at its place, or by an image that starts at its place: a board's
+    /// blocks may be erased. `None` for anything else.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < CONFIG_LEN {
+        if bytes.len() < CONFIG_BLOCK_LEN {
             return None;
         }
         let copy = Self { bytes: bytes.to_vec() };
         let has_block = BlockIndex::ALL.into_iter().any(|index| copy.block(index).is_some());
-        let has_image = bytes.len() == DUMP_LEN && (copy.image().is_ok() || copy.second_image().is_ok());
+        let has_image = copy.image().is_ok() || copy.second_image().is_ok();
         (has_block || has_image).then_some(copy)
     }
 
@@ -169,15 +169,19 @@ pub(crate) mod tests {
         let mut bytes = first.clone();
         bytes[SLOT_LEN..2 * SLOT_LEN].copy_from_slice(&dump(&practice::open_image())[..SLOT_LEN]);
         assert_eq!(FlashCopy::of(&bytes).unwrap().second_image(), Ok(practice::open_image()));
-        // Erased blocks, as on a unit that never got any.
+        // Erased blocks, as on a unit that never got any, in copies of any length.
         bytes[..CONFIG_LEN].fill(0xFF);
-        assert!(FlashCopy::of(&bytes).is_some());
+        let doubled = [&bytes[..], &bytes].concat();
+        for copy in [&bytes[..], &bytes[..DUMP_LEN / 2], &doubled] {
+            assert!(FlashCopy::of(copy).is_some(), "{:#x}", copy.len());
+        }
     }
 
     #[test]
     fn a_copy_says_how_much_of_the_flash_it_has() {
         let bytes = dump(&practice::image());
         for (len, extent) in [
+            (0x80, CopyExtent::Part),
             (0x100, CopyExtent::Page),
             (0x1_0000, CopyExtent::Part),
             (DUMP_LEN - 1, CopyExtent::Part),
@@ -186,7 +190,7 @@ pub(crate) mod tests {
             assert_eq!(FlashCopy::of(&bytes[..len]).unwrap().extent(), extent, "{len:#x}");
         }
         assert_eq!(FlashCopy::of(&[&bytes[..], &bytes].concat()).unwrap().extent(), CopyExtent::Larger);
-        assert_eq!(FlashCopy::of(&bytes[..0xFF]), None);
+        assert_eq!(FlashCopy::of(&bytes[..0x7F]), None);
     }
 
     proptest::proptest! {

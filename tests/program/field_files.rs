@@ -7,6 +7,7 @@ use std::path::Path;
 use asm2464::flash::DUMP_LEN;
 use asm2464_chip::practice;
 
+use crate::chip_images;
 use crate::program::process::{good, json, run};
 
 /// Bytes of the body that fills the banks.
@@ -56,6 +57,40 @@ fn an_archive_of_programs_holds_no_image_and_nobody_is_led_to_run_one() {
     let printed = refused(home.path(), &["download", "--from", "dll-not-firmware.zip"], 3);
     assert!(printed.contains("it has cdef.txt, Launcher.cmd, lua51.dll, luajit.exe"), "{printed}");
     assert!(!printed.contains("7-Zip") && printed.contains("Don't run programs"), "{printed}");
+}
+
+#[test]
+fn what_download_cannot_unpack_is_named_as_info_names_it() {
+    let home = home();
+    fs::write(home.path().join("fw.bin.gz"), b"\x1F\x8B\x08\0rest").unwrap();
+    for words in [&["info", "fw.bin.gz"][..], &["verify", "fw.bin.gz"], &["wrap", "fw.bin.gz", "-o", "x.bin"]] {
+        let printed = refused(home.path(), words, 3);
+        assert!(printed.contains("is a gzip file") && printed.contains("unpack it"), "{printed}");
+        assert!(!printed.contains("download --from"), "{printed}");
+    }
+    let printed = refused(home.path(), &["download", "--from", "fw.bin.gz"], 3);
+    assert!(printed.contains("fw.bin.gz is a gzip file, which asmpatch can't unpack"), "{printed}");
+    for (name, what) in [
+        ("fw.bin", "an image's code without its container"),
+        ("dump.bin", "a copy of a whole flash"),
+        ("config-page-256.bin", "the configuration page of a flash"),
+    ] {
+        let printed = refused(home.path(), &["download", "--from", name], 3);
+        assert!(printed.contains(&format!("{name} is {what}")), "{printed}");
+        assert!(printed.contains("`asmpatch info "), "{printed}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn the_code_of_a_known_open_image_is_named() {
+    let home = home();
+    let image = chip_images::file("ASMPATCH_OPEN_NEW_IMAGE");
+    fs::write(home.path().join("open.bin"), &image[4..image.len() - 6]).unwrap();
+    let wrapped = json(home.path(), &["wrap", "open.bin", "-o", "wrapped.bin", "--json"]);
+    assert_eq!(wrapped["image"], "ed4e39b");
+    let printed = good(home.path(), &["wrap", "open.bin", "-o", "wrapped.bin"]);
+    assert!(printed.contains("it is the image ed4e39b"), "{printed}");
 }
 
 #[test]
@@ -116,6 +151,78 @@ fn copies_of_a_flash_are_shown() {
         let shown = good(home.path(), &["info", name]);
         assert!(shown.contains(what) && shown.contains("7FE1CB80797F"), "{shown}");
     }
+}
+
+#[test]
+fn a_copy_is_shown_whatever_its_length_is_and_whether_its_blocks_are_valid() {
+    let home = home();
+    let flash = fs::read(home.path().join("dump.bin")).unwrap();
+    let mut blank = flash.clone();
+    blank[..0x100].fill(0xFF);
+    let mut swapped = flash.clone();
+    swapped[..0x100].chunks_exact_mut(2).for_each(|pair| pair.reverse());
+    for (copy, what) in [
+        (&flash[..DUMP_LEN / 2], "a copy of a part of a flash, 1048576 bytes"),
+        (&flash.repeat(2), "a copy of a flash that is larger than a unit's, 4194304 bytes"),
+        (&blank[..], "a copy of a whole flash"),
+        (&blank[..0x601], "a copy of a part of a flash, 1537 bytes"),
+        (&blank[..DUMP_LEN / 2], "a copy of a part of a flash"),
+        (&swapped[..], "a copy of a whole flash"),
+        (&swapped[..0x601], "a copy of a part of a flash"),
+    ] {
+        fs::write(home.path().join("copy.bin"), copy).unwrap();
+        let shown = good(home.path(), &["info", "copy.bin"]);
+        assert!(shown.contains(what) && shown.contains("open firmware custom practice"), "{shown}");
+        let is_blank = copy[0] != flash[0] || copy[4] != flash[4];
+        assert_eq!(shown.contains("block 0    not valid"), is_blank, "{shown}");
+    }
+    // Block 0 alone, as in a backup; without block 1; with a wrong sum.
+    let mut damaged = flash[..0x100].to_vec();
+    damaged[0x90] ^= 1;
+    for (page, what) in [(&flash[..0x80], "a copy of a part of a flash"), (&damaged[..], "the configuration page")] {
+        fs::write(home.path().join("copy.bin"), page).unwrap();
+        let shown = good(home.path(), &["info", "copy.bin"]);
+        assert!(shown.contains(what) && shown.contains("block 1    not valid"), "{shown}");
+        assert!(shown.contains("none: no image at flash address 0x000100"), "{shown}");
+    }
+    fs::write(home.path().join("copy.bin"), &flash[0x80..0x100]).unwrap();
+    for words in [&["info", "copy.bin"][..], &["wrap", "copy.bin", "-o", "wrapped.bin"]] {
+        let printed = refused(home.path(), words, 3);
+        assert!(printed.contains("is a configuration block that is not in its place"), "{printed}");
+    }
+}
+
+#[test]
+fn a_copy_without_a_valid_block_or_without_firmware_takes_no_units_identity() {
+    let home = home();
+    let flash = fs::read(home.path().join("dump.bin")).unwrap();
+    for (name, bytes) in [("blank.bin", 0xFF), ("zero.bin", 0)] {
+        let mut copy = flash.clone();
+        copy[..0x100].fill(bytes);
+        fs::write(home.path().join(name), &copy).unwrap();
+    }
+    let mut erased = flash[..0x100].to_vec();
+    erased.resize(DUMP_LEN, 0xFF);
+    fs::write(home.path().join("erased.bin"), &erased).unwrap();
+    let serial = || json(home.path(), &["config", "get", "--device", "virtual:u", "--json"])["fields"].clone();
+    let before = serial();
+    for (name, why, what) in [
+        ("blank.bin", "has no valid configuration block 0", "`asmpatch info blank.bin`"),
+        ("zero.bin", "has no valid configuration block 0", "`asmpatch info zero.bin`"),
+        ("config-page-256.bin", "config-page-256.bin has no firmware", "--config-from config-page-256.bin"),
+        ("erased.bin", "erased.bin has no firmware", "--config-from erased.bin"),
+    ] {
+        let printed = refused(home.path(), &["restore", name, "--device", "virtual:u", "--yes"], 3);
+        assert!(printed.contains(why) && printed.contains(what), "{name}: {printed}");
+    }
+    fs::write(home.path().join("practice.bin"), practice::image().to_file()).unwrap();
+    let words = ["flash", "practice.bin", "--config-from", "zero.bin", "--device", "virtual:u", "--yes"];
+    let printed = refused(home.path(), &words, 3);
+    assert!(printed.contains("zero.bin has no valid configuration block 0"), "{printed}");
+    assert!(serial() == before && before.is_object());
+    // The command that is offered in place of a clone names no file inside the copy.
+    let printed = refused(home.path(), &["restore", "dump.bin", "--device", "virtual:u", "--yes"], 5);
+    assert!(printed.contains("another unit's serial number") && !printed.contains("firmware.bin"), "{printed}");
 }
 
 #[test]

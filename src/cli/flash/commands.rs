@@ -58,7 +58,8 @@ impl WordedStep {
 
     /// Words each step.
     pub fn each(steps: &[NextStep], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
-        steps.iter().map(|step| Self::of(step, invoked, location)).collect()
+        let can_be_taken = |step: &&NextStep| !needs_image_file(&step.act) || !is_copy_restored(invoked);
+        steps.iter().filter(can_be_taken).map(|step| Self::of(step, invoked, location)).collect()
     }
 }
 
@@ -109,6 +110,9 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
     let mut words = Vec::new();
     let mut names_unit = true;
     let (mut permissions, mut last) = (&[][..], Vec::new());
+    if needs_image_file(act) && is_copy_restored(invoked) {
+        return None;
+    }
     match act {
         Act::Again { permissions: needed, blocks_from, backup } => {
             words.push(match invoked.writes {
@@ -162,6 +166,16 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
     words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
     words.extend(last);
     Some(words.join(" ") + &invoked.suffix)
+}
+
+/// Whether a step's command names the image that was written.
+const fn needs_image_file(act: &Act) -> bool {
+    matches!(act, Act::FirmwareAlone { .. } | Act::Verify)
+}
+
+/// Whether a copy of a flash was restored. No command takes the image in it alone.
+fn is_copy_restored(invoked: &InvokedCommand) -> bool {
+    invoked.writes == Writes::Backup && invoked.what.first().is_some_and(|what| Path::new(what).is_file())
 }
 
 /// The file with the image that a command wrote, as a word of a command; `None` if it wrote the unit's own.
@@ -410,6 +424,13 @@ mod tests {
         let backup = Path::new("b").join("firmware.bin");
         let expected = format!("asmpatch verify {} --device 1-2", shell::path(&backup));
         assert_eq!(verify(&invoked(Writes::Backup, "b")), expected);
+        // The image in a copy of a flash is in no file of its own.
+        let copy = invoked(Writes::Backup, name);
+        for act in [Act::Verify, Act::FirmwareAlone { permissions: Vec::new() }] {
+            assert_eq!(command(&act, &copy, &at("1-2")), None);
+            let step = NextStep { why: Why::ReadBack, only_if: None, act };
+            assert!(WordedStep::each(&[step], &copy, &at("1-2")).is_empty());
+        }
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
         Writes::Image | Writes::AnyImage => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
         Writes::Backup => ("asmpatch config set serial=TEXT", ""),
     };
-    if !plan.has_own_serial() {
+    if plan.configured_id().is_some() && !plan.has_own_serial() {
         notes.push(format!(
             "the known block's serial number is the same on every unit that gets it; `{serial}` gives this one its \
              own{from_backup}"
@@ -228,6 +228,9 @@ pub const SSD_LOST: &str = "can't be used as a disk with patched firmware, which
                             stored them; its data stays";
 
 fn block_words(block: &BlockPlan) -> String {
+    if ConfigBlock::parse(block.index, &block.new).is_err() {
+        return format!("{}, not valid", block.source);
+    }
     match (block.changes.is_empty(), block.source, block.differs()) {
         (false, source, _) => format!("{source}, with"),
         (true, BlockSource::Unit, _) | (true, _, false) => format!("{}, unchanged", block.source),
@@ -285,8 +288,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob) {
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
     let mut begin = "next, ";
-    for step in unit.next(job) {
-        let worded = WordedStep::of(&step, &job.invoked, &report.location);
+    for worded in WordedStep::each(&unit.next(job), &job.invoked, &report.location) {
         outln!("  {begin}{}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
         begin = "";
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
@@ -246,20 +246,31 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
 /// Reads a backup from its folder, or makes one of a copy of a flash: all of it, or its configuration page.
 ///
 /// # Errors
-/// As for [`load`], and if a file is no such copy.
+/// As for [`load`], and if a file is no such copy, or one without a valid block 0: a unit that got it would lose its
+/// serial number and its names. A folder is what a unit was, valid or not; nobody knows where a copy comes from.
 pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
     if !path.is_file() {
         return load(path);
     }
     let bytes = file::read_start(path, MAX_LOOKED_AT).map_err(unread(path))?;
     match FileKind::of(&bytes) {
-        FileKind::Flash(copy) if matches!(copy.extent(), CopyExtent::Page | CopyExtent::Whole) => Ok(copy.to_backup()),
-        kind => {
-            let label = Kind::BadInput.code("asmpatch::backup::no_copy");
-            let message = format!("{} is {kind}, expected the folder of a backup or a copy of a flash", path.display());
-            Err(no_backup(Failure::new(label, message).naming("COPY", path.display().to_string())))
+        FileKind::Flash(copy) if matches!(copy.extent(), CopyExtent::Page | CopyExtent::Whole) => {
+            if copy.block(BlockIndex::Zero).is_none() {
+                return Err(no_copy(
+                    path,
+                    &format!("has no valid configuration block 0, though it is {}", copy.extent()),
+                ));
+            }
+            Ok(copy.to_backup())
         }
+        kind => Err(no_copy(path, &format!("is {kind}, expected the folder of a backup or a copy of a flash"))),
     }
+}
+
+fn no_copy(path: &Path, why: &str) -> BackupFolderError {
+    let shown = path.display().to_string();
+    let label = Kind::BadInput.code("asmpatch::backup::no_copy");
+    no_backup(Failure::new(label, format!("{shown} {why}")).naming("COPY", shown))
 }
 
 /// Lists the backups directly in a folder, without reading their firmware. Leaves out everything that is not a backup,

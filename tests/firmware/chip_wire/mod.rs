@@ -2,10 +2,13 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
+use std::sync::LazyLock;
+
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::runtime::INITIALISATION;
+use asm2464::sram::SRAM_LEN;
 use asm2464_chip::chip::{DATA_IN, Data, Driver, Speed, Unanswered, Work};
 use asm2464_chip::mcu::MemoryFlash;
 
@@ -42,9 +45,12 @@ pub fn pattern(at: usize) -> u8 {
     ((at as u32 + 1).wrapping_mul(0x9E37_79B9) >> 13) as u8
 }
 
+/// The content of a new unit's SRAM. Made once: unoptimised, it takes as long as a boot.
+static SRAM: LazyLock<Vec<u8>> = LazyLock::new(|| (0..SRAM_LEN).map(pattern).collect());
+
 /// Content of a new unit's SRAM, from this offset on.
 pub fn sram(from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(pattern).collect()
+    SRAM[from..from + len].to_vec()
 }
 
 /// Compares counts of instructions. They vary by a few dozen with the place in its main loop where the firmware is when
@@ -82,9 +88,7 @@ impl Unit {
             driver.set_alternate(1).unwrap();
         }
         let mut unit = Self { driver, wire, tag: 0 };
-        for (at, byte) in unit.driver.chip.sram_mut().iter_mut().enumerate() {
-            *byte = pattern(at);
-        }
+        unit.driver.chip.sram_mut().copy_from_slice(&SRAM);
         assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36);
         unit
     }

@@ -28,6 +28,10 @@ const EDGES: [u16; 32] = [
     0xFF01, 0xFF02, 0xFFFE, 0xFFFF,
 ];
 
+/// Unoptimised, a fifth of the lengths and edges is checked. 5 has no divisor in common with the 8 bytes of the copy's
+/// blocks, so every remainder has its turn. `.ci/nightly` checks all of them.
+const ONE_IN: usize = if cfg!(debug_assertions) { 5 } else { 1 };
+
 fn edges() -> impl Iterator<Item = u16> {
     EDGES.into_iter().chain(0x7FF0..=0x7FFF)
 }
@@ -108,13 +112,16 @@ on_both_images! {
     any_cdb_returns_and_writes_nothing_outside_the_declared_set
 }
 
-/// Checks every length that fits one byte, in both modes.
+/// Checks every length that fits one byte, in both modes, at the edges: one edge in [`ONE_IN`] a length.
 fn every_length_up_to_255_at_each_regions_edges_is_as_before(image: &Image) {
     let mut pair = Pair::new(image);
     for len in 0..=255 {
         for mode in [0x50, 0x51] {
             for (i, addr) in edges().enumerate() {
-                pair.same_effects(E4 { len, mode, addr, uas: (usize::from(len) + i) % 2 == 0 });
+                let turn = usize::from(len) + i;
+                if turn % ONE_IN == 0 {
+                    pair.same_effects(E4 { len, mode, addr, uas: turn % 2 == 0 });
+                }
             }
         }
     }
@@ -128,7 +135,7 @@ fn a_wrong_mode_byte_is_refused_as_before(image: &Image) {
     }
 }
 
-/// Checks lengths at each region's edges at both speeds, and every length at one address.
+/// Checks lengths at each region's edges at both speeds, and one length in [`ONE_IN`] at one address.
 fn up_to_4096_bytes_come_right_in_one_command_packet_by_packet(image: &Image) {
     let mut pair = Pair::new(image);
     let lens = [256, 257, 263, 264, 511, 512, 513, 1000, 1024, 1025, 2047, 2048, 2049, 4087, 4088, 4095, 4096];
@@ -145,7 +152,7 @@ fn up_to_4096_bytes_come_right_in_one_command_packet_by_packet(image: &Image) {
             }
         }
     }
-    for len in 256..=4096 {
+    for len in (256..=4096).step_by(ONE_IN) {
         for mode in [0x50, 0x51] {
             pair.long_read(E4 { len, mode, addr: 0x3000, uas: len % 2 == 1 });
         }

@@ -278,6 +278,22 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
+    /// Lets time pass until [`Chip::now`] is `until`, without executing instructions: for a chip in whose CPU's place
+    /// another one makes the accesses. Returns [`RunEnd::Budget`], or the reason why no time passes any more.
+    pub fn pass_until(&mut self, until: u64) -> RunEnd {
+        loop {
+            if let Some(outcome) = self.stopped() {
+                return outcome;
+            }
+            let peripherals = self.bus.xdata.peripherals_mut();
+            if peripherals.now >= until {
+                return RunEnd::Budget;
+            }
+            let next = peripherals.next_event().map_or(until, |at| at.clamp(peripherals.now + 1, until));
+            self.skip_to(next);
+        }
+    }
+
     fn skip_to(&mut self, at: u64) {
         let (peripherals, memory) = self.bus.xdata.parts();
         let skipped = at.saturating_sub(peripherals.now);

@@ -1,10 +1,10 @@
 //! Lockstep: the recording drives the model. Its writes are applied, and each of its reads is compared with the model's
 //! answer. The host makes the requests that the recording shows.
 
-use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{Chip, RunEnd, Speed, register_name};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::practice;
 
 use super::host::Host;
 use super::recording::{Access, Event, Recording, is_emulated};
@@ -16,32 +16,17 @@ const BETWEEN: u64 = 50_000;
 /// Maximum number of instructions until the model raises an interrupt that the chip raised.
 const PATIENCE: u64 = 100_000_000;
 
-/// A body that only counts DPTR up, so that time passes and no register is touched.
-fn counting() -> Image {
-    let mut body = vec![0; 0x1_7ED6];
-    body[..3].copy_from_slice(&[0xA3, 0x80, 0xFD]);
-    Image::from_body(body).unwrap()
-}
-
-/// A chip whose own CPU touches no register, because the CPU that does so is elsewhere.
+/// A chip whose own CPU executes nothing, because the CPU that makes the accesses is elsewhere.
 pub fn chip(speed: Speed) -> Chip<MemoryFlash> {
-    Chip::power_on(CodeSpace::new(&counting()), MemoryFlash::erased(), speed)
+    Chip::power_on(CodeSpace::new(&practice::image()), MemoryFlash::erased(), speed)
 }
 
 /// Lets the time of an access pass.
 pub fn pass(chip: &mut Chip<MemoryFlash>) {
     let ends = chip.now() + BETWEEN;
-    loop {
-        let left = ends.saturating_sub(chip.now());
-        if left == 0 {
-            break;
-        }
-        match chip.run(left) {
-            RunEnd::Attention => {}
-            // CC31.0 was set.
-            RunEnd::Reset => chip.reset(),
-            _ => break,
-        }
+    // CC31.0 was set.
+    while chip.pass_until(ends) == RunEnd::Reset {
+        chip.reset();
     }
 }
 

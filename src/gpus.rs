@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use asm2464::ParseError;
 use asm2464::digest::parse_hex;
 use asm2464_dock::files::toml_file::{self, TomlError};
 use asm2464_host::pcie::Function;
 use serde::Deserialize;
-use thiserror::Error;
 
 /// A PCI vendor and device ID, written `1002:744C`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
@@ -26,20 +26,17 @@ impl PciId {
     }
 }
 
-/// The text is not a PCI ID.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a PCI ID: four hexadecimal digits, a colon and four more, as in 1002:744c")]
-pub struct ParsePciIdError(String);
-
 impl FromStr for PciId {
-    type Err = ParsePciIdError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let parse = || {
             let (vendor, device) = text.split_once(':')?;
             Some(Self { vendor: half(vendor)?, device: half(device)? })
         };
-        parse().ok_or_else(|| ParsePciIdError(text.to_owned()))
+        let wrong =
+            || format!("{text:?} is not a PCI ID: four hexadecimal digits, a colon and four more, as in 1002:744c");
+        parse().ok_or_else(|| ParseError(wrong()))
     }
 }
 

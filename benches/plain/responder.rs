@@ -142,15 +142,15 @@ impl PlainResponder {
 
     fn information_unit(&mut self, data: &[u8]) -> Reply {
         match HostIu::parse(data) {
-            Ok(HostIu::Command(command)) => {
+            Some(HostIu::Command(command)) => {
                 let exchange = self.start(command.cdb.padded(), command.lun);
                 match self.tasks.get_mut(usize::from(command.tag.0)) {
                     Some(task) if task.is_none() => *task = Some(exchange),
                     _ => self.responses.push((command.tag, INVALID_IU)),
                 }
             }
-            Ok(HostIu::Task(task)) => self.responses.push((task.tag, NOT_SUPPORTED)),
-            Err(_) => return Reply::Stall,
+            Some(HostIu::Task(task)) => self.responses.push((task.tag, NOT_SUPPORTED)),
+            None => return Reply::Stall,
         }
         Reply::Done(data.len())
     }

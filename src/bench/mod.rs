@@ -92,7 +92,7 @@ mod vendor;
 #[cfg(test)]
 mod tests;
 
-pub use path::{DataPath, IntegrityCheck, UnknownPath};
+pub use path::{DataPath, IntegrityCheck};
 pub use plan::{BenchEvent, BenchPlan, Effort, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
 pub use run::run;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use asm2464::ParseError;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
 use asm2464::sram::SRAM_SECTOR_LEN;
 use asm2464_host::bridge::{BusSpeed, JobData};
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::suggest::{nearest, question};
 
@@ -432,24 +432,17 @@ impl fmt::Display for DataPath {
     }
 }
 
-/// The text does not name a path.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not one of {names}{meant}", names = names().join(", "), meant = meant(.0))]
-pub struct UnknownPath(pub String);
-
-fn names() -> Vec<&'static str> {
-    DataPath::ALL.iter().map(|path| path.name()).collect()
-}
-
-fn meant(text: &str) -> String {
-    question(nearest(text, names()))
-}
-
 impl FromStr for DataPath {
-    type Err = UnknownPath;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.iter().copied().find(|path| path.name() == text).ok_or_else(|| UnknownPath(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        if let Some(path) = Self::ALL.iter().find(|path| path.name() == text) {
+            return Ok(*path);
+        }
+        let names: Vec<&str> = Self::ALL.iter().map(|path| path.name()).collect();
+        let known = names.join(", ");
+        let meant = question(nearest(text, names));
+        Err(ParseError(format!("{text:?} is not one of {known}{meant}")))
     }
 }
 

@@ -9,13 +9,11 @@ use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
 use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
 use crate::shell;
-use asm2464::AnyFailure;
 use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{
-    Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, ImageError, Part, UsbId, ZeroRun,
-};
+use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
 use asm2464::flash::CONFIG_LEN;
+use asm2464::{AnyFailure, Failure};
 use serde::Serialize;
 
 use super::arguments::PatchDirs;
@@ -189,7 +187,7 @@ fn backup(args: &Args) -> Result<Exit, AnyFailure> {
 
 /// Says why there is no image in the first slot. `first` is what is at its place: erased where its length field would be,
 /// it is no image at all, and what a container lacks tells nobody anything.
-fn no_container(first: &[u8], error: &ImageError) -> String {
+fn no_container(first: &[u8], error: &Failure) -> String {
     if first.iter().take(4).all(|byte| *byte == 0xFF) {
         return "none: no image at flash address 0x000100".to_owned();
     }

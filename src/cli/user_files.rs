@@ -7,9 +7,9 @@ use std::{fmt, fs, io};
 
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN, ParseCodeAddressError};
+use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{AnyFailure, Failure, Kind, ParseError};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
 use asm2464_dock::files::{atomic, file};
 use i8051::Instruction;
@@ -357,16 +357,17 @@ pub fn receipt_path(image: &Path) -> PathBuf {
 }
 
 /// Parses a code address. The common area, below 0x8000, needs no `c:`.
-pub(in crate::cli) fn code_address(text: &str) -> Result<CodeAddress, String> {
+pub(in crate::cli) fn code_address(text: &str) -> Result<CodeAddress, ParseError> {
     if text.contains(':') || !text.starts_with("0x") {
-        return text.parse().map_err(|error: ParseCodeAddressError| error.to_string());
+        return text.parse();
     }
-    format!("c:{text}").parse().map_err(|error| match error {
-        ParseCodeAddressError::Outside(_) => {
-            format!("{text:?} is not in the common area, so name its bank: b0:{text} or b1:{text}")
-        }
-        form => form.to_string(),
-    })
+    let parsed = format!("c:{text}").parse();
+    let is_hexadecimal = text.len() > 2 && text[2..].bytes().all(|digit| digit.is_ascii_hexdigit());
+    if parsed.is_err() && is_hexadecimal {
+        let message = format!("{text:?} is not in the common area, so name its bank: b0:{text} or b1:{text}");
+        return Err(ParseError(message));
+    }
+    parsed
 }
 
 #[derive(Debug, Serialize)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use asm2464::digest::{Md5Digest, Sha256Digest};
-use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, ParseVersionError, open_build};
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, open_build};
+use asm2464::{AnyFailure, Failure, Kind, ParseError};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;
 use derive_more::Display;
@@ -61,9 +61,9 @@ pub enum ImageVersion {
 }
 
 impl TryFrom<String> for ImageVersion {
-    type Error = ParseVersionError;
+    type Error = ParseError;
 
-    fn try_from(text: String) -> Result<Self, ParseVersionError> {
+    fn try_from(text: String) -> Result<Self, ParseError> {
         if open_build(&text).is_some() { Ok(Self::Open(text)) } else { text.parse().map(Self::Vendor) }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, Image, ImageError, Part, kept_bytes};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
 use asm2464::{Failure, Kind};
@@ -64,7 +64,7 @@ impl Backup {
     ///
     /// # Errors
     /// As [`ConfigBlock::parse`]: an erased flash has no block.
-    pub fn block(&self, index: BlockIndex) -> Result<ConfigBlock, ConfigBlockError> {
+    pub fn block(&self, index: BlockIndex) -> Result<ConfigBlock, Failure> {
         ConfigBlock::parse(index, &self.blocks[usize::from(index.number())])
     }
 
@@ -72,7 +72,7 @@ impl Backup {
     ///
     /// # Errors
     /// As [`Image::parse`]. The chip would not start such an image either.
-    pub fn firmware(&self) -> Result<Image, ImageError> {
+    pub fn firmware(&self) -> Result<Image, Failure> {
         Image::parse(&image_file(&self.parts))
     }
 
@@ -306,8 +306,8 @@ pub(crate) mod tests {
         let mut backup = sample_backup();
         let erased = Slot::at(FIRST_SLOT, &[]);
         (backup.blocks, backup.parts) = (erased.blocks(), erased.parts().map(<[u8]>::to_vec));
-        assert!(matches!(backup.firmware(), Err(ImageError::Length { .. })));
-        assert!(matches!(backup.block(BlockIndex::One), Err(ConfigBlockError::Magic { found: 0xFF, .. })));
+        assert_eq!(backup.firmware().unwrap_err().code(), "asm2464::image::length");
+        assert_eq!(backup.block(BlockIndex::One).unwrap_err().code(), "asm2464::config::magic");
     }
 
     #[test]

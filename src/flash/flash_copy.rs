@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, ImageError};
+use asm2464::Failure;
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image};
 use asm2464::flash::{CONFIG_LEN, DUMP_LEN, FIRST_SLOT, SECOND_SLOT, Slot};
 
 use super::backup::{BackedUpUnit, Backup};
@@ -73,7 +74,7 @@ impl FlashCopy {
     ///
     /// # Errors
     /// As [`Image::parse`].
-    pub fn image(&self) -> Result<Image, ImageError> {
+    pub fn image(&self) -> Result<Image, Failure> {
         self.slot().image()
     }
 
@@ -81,7 +82,7 @@ impl FlashCopy {
     ///
     /// # Errors
     /// As [`Image::parse`].
-    pub fn second_image(&self) -> Result<Image, ImageError> {
+    pub fn second_image(&self) -> Result<Image, Failure> {
         Slot::at(SECOND_SLOT, &self.bytes).image()
     }
 
@@ -154,11 +155,11 @@ pub(crate) mod tests {
             bytes[0x1_FFFE] = 0;
             bytes[0x10_0000..0x10_0300].fill(7);
             let copy = FlashCopy::of(&bytes).unwrap();
-            assert_eq!((copy.extent(), copy.image().as_ref()), (CopyExtent::Whole, Ok(&image)));
+            assert_eq!((copy.extent(), copy.image().unwrap()), (CopyExtent::Whole, image.clone()));
             assert_eq!(copy.rest(), [0x1_FF00..0x2_0000, 0x10_0000..0x10_0300]);
             assert!(copy.second_image().is_err());
             let backup = copy.to_backup();
-            assert_eq!(backup.firmware().as_ref(), Ok(&image));
+            assert_eq!(backup.firmware().unwrap(), image);
             assert_eq!((backup.unit.serial.as_str(), backup.unit.is_virtual()), ("AAAABBBB0060", false));
         }
     }
@@ -168,7 +169,7 @@ pub(crate) mod tests {
         let first = dump(&practice::image());
         let mut bytes = first.clone();
         bytes[SLOT_LEN..2 * SLOT_LEN].copy_from_slice(&dump(&practice::open_image())[..SLOT_LEN]);
-        assert_eq!(FlashCopy::of(&bytes).unwrap().second_image(), Ok(practice::open_image()));
+        assert_eq!(FlashCopy::of(&bytes).unwrap().second_image().unwrap(), practice::open_image());
         // Erased blocks, as on a unit that never got any, in copies of any length.
         bytes[..CONFIG_LEN].fill(0xFF);
         let doubled = [&bytes[..], &bytes].concat();

@@ -1,10 +1,10 @@
 //! Identity of units: the serial number and the USB4 identity, and a neutral one for a board that has none.
 
 use asm2464::firmware::{
-    BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks,
+    BlockIndex, BridgeState, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks,
 };
 use asm2464::flash::BlockBytes;
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{Failure, Kind};
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
@@ -136,7 +136,7 @@ pub fn shared_serials<'a>(units: impl IntoIterator<Item = (&'a str, &'a str)>) -
 ///
 /// # Errors
 /// If the system gives no random bytes, or the serial number does not fit its field.
-pub fn neutral_blocks(shown: &str, given: Option<&str>) -> Result<[ConfigBlock; 2], AnyFailure> {
+pub fn neutral_blocks(shown: &str, given: Option<&str>) -> Result<[ConfigBlock; 2], Failure> {
     loop {
         let mut random = [0; SERIAL_BYTES + UNIQUE_ID_BYTES];
         getrandom::fill(&mut random).map_err(|error| {
@@ -145,7 +145,7 @@ pub fn neutral_blocks(shown: &str, given: Option<&str>) -> Result<[ConfigBlock; 
         })?;
         if let Some((drawn, unique_id)) = values_of(random) {
             let serial = given.or(own_serial(shown)).unwrap_or(&drawn);
-            return Ok(neutral(serial, unique_id)?);
+            return neutral(serial, unique_id);
         }
     }
 }
@@ -172,7 +172,7 @@ fn own_serial(shown: &str) -> Option<&str> {
 /// The neutral blocks with these values of a board's own. The others are those of the vendor's production tool (MPTool
 /// 1.0.4.1); what it doesn't name, and U4Mode, whose place is a guess, is as in the known blocks, with which owners'
 /// units run.
-fn neutral(serial: &str, unique_id: [u8; UNIQUE_ID_BYTES]) -> Result<[ConfigBlock; 2], ConfigBlockError> {
+fn neutral(serial: &str, unique_id: [u8; UNIQUE_ID_BYTES]) -> Result<[ConfigBlock; 2], Failure> {
     let [mut zero, mut one] = known_blocks();
     zero.set_text(ConfigField::Serial, serial)?;
     zero.set_text(ConfigField::Manufacturer, "ASMedia")?;
@@ -195,6 +195,8 @@ fn neutral(serial: &str, unique_id: [u8; UNIQUE_ID_BYTES]) -> Result<[ConfigBloc
 
 #[cfg(test)]
 mod tests {
+    use asm2464::Coded as _;
+
     use super::*;
 
     fn unit(serial: &str, usb4: Option<u8>) -> UnitIdentity {
@@ -239,8 +241,8 @@ mod tests {
     #[test]
     fn both_neutral_blocks_are_valid_and_have_nothing_of_another_maker() {
         let [zero, one] = neutral("5C5C5C5C5C5C", [0x5C; UNIQUE_ID_BYTES]).unwrap();
-        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()), Ok(zero));
-        assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()), Ok(one));
+        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()).unwrap(), zero);
+        assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()).unwrap(), one);
         assert_eq!(zero.usb_id().to_string(), "174C:2463");
         assert_eq!(zero.text(ConfigField::Serial), "5C5C5C5C5C5C");
         assert_eq!(zero.text(ConfigField::Product), "ASM246X series");
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_given_serial_number_that_does_not_fit_makes_no_blocks() {
-        let error = neutral("123456789012345678901", [7; UNIQUE_ID_BYTES]);
-        assert!(matches!(error, Err(ConfigBlockError::Text { .. })));
+        let error = neutral("123456789012345678901", [7; UNIQUE_ID_BYTES]).unwrap_err();
+        assert_eq!(error.code(), "asm2464::config::text");
     }
 }

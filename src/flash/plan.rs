@@ -1,9 +1,10 @@
 //! The plan of a write: everything that will be written to a unit, computed in advance. Pure.
 
+use asm2464::Failure;
 use asm2464::digest::to_hex;
 use asm2464::firmware::{
-    BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion, Part, UsbId,
-    kept_bytes, known_blocks,
+    BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, FirmwareVersion, Part, UsbId, kept_bytes,
+    known_blocks,
 };
 use asm2464::flash::BlockBytes;
 use asm2464_host::bridge::UnitInfo;
@@ -117,8 +118,8 @@ impl FlashPlan {
         unit: UnitBlocks,
         backup: Option<&Backup>,
         image: &Proof,
-        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
-    ) -> Result<Self, ConfigBlockError> {
+        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
         Self::flash_with(attached, unit, backup, None, image, edit)
     }
 
@@ -132,8 +133,8 @@ impl FlashPlan {
         backup: Option<&Backup>,
         neutral: Option<[ConfigBlock; 2]>,
         image: &Proof,
-        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
-    ) -> Result<Self, ConfigBlockError> {
+        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
         let (stand_ins, stand_in) = match neutral {
             Some(neutral) => (neutral, BlockSource::Neutral),
             None => (known_blocks(), BlockSource::Known),
@@ -263,6 +264,7 @@ fn words(block: &ConfigBlock, field: ConfigField) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use asm2464::Coded as _;
     use asm2464::firmware::CONFIG_BLOCK_LEN;
 
     use super::super::backup::tests::{sample_backup, sample_image};
@@ -287,7 +289,7 @@ mod tests {
         block
     }
 
-    fn identity([block, _]: &mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError> {
+    fn identity([block, _]: &mut [ConfigBlock; 2]) -> Result<(), Failure> {
         block.set_number(ConfigField::VendorId, 0xADD1)?;
         block.set_number(ConfigField::ProductId, 1)
     }
@@ -358,7 +360,7 @@ mod tests {
         let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &proof(), |blocks| {
             blocks[0].set_text(ConfigField::T10Vendor, "far too long")
         });
-        assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
+        assert_eq!(result.unwrap_err().code(), "asm2464::config::text");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use asm2464::Failure;
 use asm2464::digest::{parse_hex, to_hex};
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, FieldKind};
 use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
@@ -64,7 +65,7 @@ impl ConfigValue {
     }
 
     /// Writes the value into its field, and recomputes the block's checksum.
-    fn write(&self, field: ConfigField, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+    fn write(&self, field: ConfigField, block: &mut ConfigBlock) -> Result<(), Failure> {
         match self {
             Self::Text(text) => block.set_text(field, text),
             Self::Number(number) => block.set_number(field, *number),
@@ -113,8 +114,8 @@ impl ConfigEdits {
     /// Writes the fields into their blocks, and recomputes the checksums.
     ///
     /// # Errors
-    /// [`ConfigBlockError`] if a value has another kind than its field.
-    pub fn apply(&self, blocks: &mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError> {
+    /// `asm2464::config::kind` if a value has another kind than its field.
+    pub fn apply(&self, blocks: &mut [ConfigBlock; 2]) -> Result<(), Failure> {
         for (field, value) in self.iter() {
             value.write(field, &mut blocks[usize::from(field.block().number())])?;
         }

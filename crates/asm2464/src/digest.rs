@@ -8,8 +8,8 @@ use derive_more::Display;
 use md5::Md5;
 #[cfg(feature = "digests")]
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
+use crate::ParseError;
 use crate::serde_text::{serde_as_text, text_schema};
 
 /// A SHA-256 digest. It identifies an image.
@@ -39,45 +39,21 @@ impl Md5Digest {
     }
 }
 
-/// Reasons why a text is not a digest, or not hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ParseHexError {
-    /// The number of digits is odd, but a byte has two.
-    #[error("odd number of hexadecimal digits: {0}")]
-    OddLength(usize),
-    /// The text has the wrong number of digits.
-    #[error("{found} hexadecimal digits, expected {expected}")]
-    Length {
-        /// How many digits were found.
-        found: usize,
-        /// How many digits a digest has.
-        expected: usize,
-    },
-    /// A character is not a hexadecimal digit.
-    #[error("'{found}' at position {at} is not a hexadecimal digit")]
-    NotHex {
-        /// The character.
-        found: char,
-        /// Its position in characters, from 0.
-        at: usize,
-    },
-}
-
-fn parse<const N: usize>(text: &str) -> Result<[u8; N], ParseHexError> {
-    let bytes = parse_hex(text)?;
-    <[u8; N]>::try_from(bytes).map_err(|_| ParseHexError::Length { found: text.len(), expected: 2 * N })
+fn parse<const N: usize>(text: &str) -> Result<[u8; N], ParseError> {
+    let wrong = |_| ParseError(format!("{} hexadecimal digits, expected {}", text.len(), 2 * N));
+    parse_hex(text)?.try_into().map_err(wrong)
 }
 
 /// Parses hexadecimal bytes, in upper or lower case.
 ///
 /// # Errors
-/// [`ParseHexError::NotHex`] and [`ParseHexError::OddLength`].
-pub fn parse_hex(text: &str) -> Result<Vec<u8>, ParseHexError> {
+/// A character is not a hexadecimal digit, or the number of digits is odd.
+pub fn parse_hex(text: &str) -> Result<Vec<u8>, ParseError> {
     if let Some((at, found)) = text.chars().enumerate().find(|(_, c)| !c.is_ascii_hexdigit()) {
-        return Err(ParseHexError::NotHex { found, at });
+        return Err(ParseError(format!("'{found}' at position {at} is not a hexadecimal digit")));
     }
     if !text.len().is_multiple_of(2) {
-        return Err(ParseHexError::OddLength(text.len()));
+        return Err(ParseError(format!("odd number of hexadecimal digits: {}", text.len())));
     }
     let value = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
     Ok(text.as_bytes().chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1])).collect())
@@ -97,9 +73,9 @@ macro_rules! hexadecimal {
         }
 
         impl FromStr for $type {
-            type Err = ParseHexError;
+            type Err = ParseError;
 
-            fn from_str(text: &str) -> Result<Self, ParseHexError> {
+            fn from_str(text: &str) -> Result<Self, ParseError> {
                 parse(text).map(Self)
             }
         }
@@ -131,9 +107,10 @@ mod tests {
 
     #[test]
     fn bad_hexadecimal_says_what_is_wrong() {
-        assert_eq!("abc".parse::<Md5Digest>(), Err(ParseHexError::OddLength(3)));
-        assert_eq!("abcd".parse::<Md5Digest>(), Err(ParseHexError::Length { found: 4, expected: 32 }));
-        assert_eq!("abxd".parse::<Md5Digest>(), Err(ParseHexError::NotHex { found: 'x', at: 2 }));
+        let refused = |text: &str| text.parse::<Md5Digest>().unwrap_err().to_string();
+        assert_eq!(refused("abc"), "odd number of hexadecimal digits: 3");
+        assert_eq!(refused("abcd"), "4 hexadecimal digits, expected 32");
+        assert_eq!(refused("abxd"), "'x' at position 2 is not a hexadecimal digit");
     }
 
     proptest::proptest! {

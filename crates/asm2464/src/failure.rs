@@ -232,6 +232,14 @@ impl Coded for Failure {
     }
 }
 
+/// A text, or bytes, without the expected form: what was found, safe to show, and what was expected.
+///
+/// It has no code: who reads the text knows where it stands, such as in which argument or file.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+pub struct ParseError(pub String);
+
+impl Error for ParseError {}
+
 /// Any error of this library, boxed. It says what happened and where, and has a stable [code](Coded::code).
 #[derive(Debug, Display)]
 pub struct AnyFailure(pub Box<dyn Coded + Send + Sync>);

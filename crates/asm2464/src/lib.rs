@@ -13,6 +13,6 @@ pub mod sram;
 pub mod tlp;
 mod transport;
 
-pub use failure::{AnyFailure, Coded, Failure, Kind, Label, Quote};
+pub use failure::{AnyFailure, Coded, Failure, Kind, Label, ParseError, Quote};
 pub use tlp::Bdf;
 pub use transport::TransportKind;

@@ -7,7 +7,7 @@ use crate::image::{Images, Proof};
 use crate::patch::{self, ConfigEdits, Expectations};
 use crate::suggest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Part};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Part};
 use asm2464::{AnyFailure, Failure, Kind};
 
 use super::Args;
@@ -138,7 +138,7 @@ impl Args {
         edits: &[ConfigEdits],
         serial: Option<&str>,
         blocks: &mut [ConfigBlock; 2],
-    ) -> Result<(), ConfigBlockError> {
+    ) -> Result<(), Failure> {
         if self.stock_identity {
             blocks[0].set_stock_identity()?;
         } else {

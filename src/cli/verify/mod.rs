@@ -5,14 +5,14 @@ mod unit;
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::shown_code;
+use crate::failure::{in_file, shown_code};
 use crate::image::{Images, OpenImage};
 use crate::patch::{self, Difference, Expectations, Library, PatchOnImage, Receipt, Verification};
 use crate::shell;
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{FirmwareVersion, Image, ImageError};
+use asm2464::firmware::{FirmwareVersion, Image};
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::practice;
 use serde::Serialize;
@@ -235,7 +235,7 @@ fn open(images: &Images, image: &Image) -> Option<OpenImage> {
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let bytes = user_files::read_image(path)?;
     if bytes.is_empty() {
-        return Err(AnyFailure::from(ImageError::Empty).about(path.display()));
+        Image::parse(&bytes).map_err(in_file(path))?;
     }
     Ok(bytes)
 }

@@ -9,6 +9,7 @@
 //! both kinds are read.
 
 use asm2464::firmware::{Area, AreaKind, Bank, CodeAddress, Image, known_routines};
+use asm2464::{Failure, Kind};
 use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
 use goblin::elf::program_header::PT_LOAD;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_REL, SHT_RELA};
@@ -17,7 +18,6 @@ use goblin::elf::{Elf, SectionHeader};
 use object::Endianness;
 use object::elf::{self, FileFlags, PF_R, PF_X, SHN_UNDEF, SHT_PROGBITS, STB_GLOBAL};
 use object::write::elf::{FileHeader, ProgramHeader, Sym, Writer};
-use thiserror::Error;
 
 /// Returns the ELF address: the CPU's, with 1 in bits 16 to 23 for bank 1.
 pub fn elf_address(code: CodeAddress) -> u32 {
@@ -154,55 +154,11 @@ fn write(image: &Image) -> object::write::Result<Vec<u8>> {
     Ok(file)
 }
 
-/// Reasons why no code can be loaded from an ELF file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ElfFileError {
-    /// The file is not ELF, or damaged. Holds goblin's error.
-    #[error("this is not a readable ELF file: {0}")]
-    Malformed(String),
-    /// The file is for another machine.
-    #[error(
-        "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
-    )]
-    Machine {
-        /// e_machine.
-        found: u16,
-        /// Class and byte order, as text.
-        class: String,
-    },
-    /// The file is not linked. Holds the index of a section with relocations.
-    #[error("section {0} has relocations")]
-    Relocations(usize),
-    /// A segment or section lies past the end of the file.
-    #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
-    Truncated {
-        /// The address.
-        address: u64,
-        /// The file offset where it should begin.
-        offset: u64,
-        /// The file offset where it should end.
-        end: u64,
-        /// The file's length.
-        len: usize,
-    },
-    /// The file has nothing to load.
-    #[error("there is nothing to load in it")]
-    Empty,
-}
-
-asm2464::coded!(ElfFileError {
-    Malformed => BadInput "asm2464::elf::malformed",
-    Machine => BadInput "asm2464::elf::machine",
-    Relocations => BadInput "asm2464::elf::relocations",
-    Truncated => BadInput "asm2464::elf::truncated",
-    Empty => BadInput "asm2464::elf::empty",
-});
-
 /// Returns what an ELF file loads: address and bytes, in the file's order, without empty pieces.
 ///
 /// # Errors
-/// [`ElfFileError`].
-pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
+/// The file is no linked 8051 code, with codes that begin with `asm2464::elf::`.
+pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, Failure> {
     let elf = parsed(file)?;
     // The address, the file offset and the length of each piece.
     let loaded: Vec<(u64, u64, u64)> = if elf.program_headers.is_empty() {
@@ -211,7 +167,8 @@ pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
         if elf.header.e_type == ET_REL
             && let Some(section) = sections.clone().position(relocates)
         {
-            return Err(ElfFileError::Relocations(section));
+            let message = format!("section {section} has relocations");
+            return Err(Failure::new(Kind::BadInput.code("asm2464::elf::relocations"), message));
         }
         let is_loaded =
             |header: &&SectionHeader| header.sh_flags & u64::from(SHF_ALLOC) != 0 && header.sh_type != SHT_NOBITS;
@@ -220,25 +177,45 @@ pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
         let segments = elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD);
         segments.map(|header| (header.p_paddr, header.p_offset, header.p_filesz)).collect()
     };
-    let slice = |(address, offset, len): (u64, u64, u64)| {
+    let mut pieces = Vec::new();
+    for (address, offset, len) in loaded {
+        if len == 0 {
+            continue;
+        }
         let end = offset.saturating_add(len);
         let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-        let bytes = file.get(range).ok_or(ElfFileError::Truncated { address, offset, end, len: file.len() })?;
-        Ok((address, bytes))
-    };
-    let pieces: Vec<_> = loaded.into_iter().filter(|(.., len)| *len > 0).map(slice).collect::<Result<_, _>>()?;
-    if pieces.is_empty() { Err(ElfFileError::Empty) } else { Ok(pieces) }
+        let Some(bytes) = file.get(range) else {
+            let message = format!(
+                "the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {} bytes",
+                file.len()
+            );
+            return Err(Failure::new(Kind::BadInput.code("asm2464::elf::truncated"), message));
+        };
+        pieces.push((address, bytes));
+    }
+    if pieces.is_empty() {
+        return Err(Failure::new(Kind::BadInput.code("asm2464::elf::empty"), "there is nothing to load in it"));
+    }
+    Ok(pieces)
 }
 
-fn parsed(file: &[u8]) -> Result<Elf<'_>, ElfFileError> {
-    let malformed = |error: goblin::error::Error| ElfFileError::Malformed(error.to_string());
+fn parsed(file: &[u8]) -> Result<Elf<'_>, Failure> {
+    let malformed = |error: goblin::error::Error| {
+        let label = Kind::BadInput.code("asm2464::elf::malformed");
+        Failure::new(label, format!("this is not a readable ELF file: {error}"))
+    };
     // Parse the header first, so that a file for another machine gets that error, whatever else goblin finds wrong.
     let header = Elf::parse_header(file).map_err(malformed)?;
     let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
     if header.e_machine != EM_8051 || header.e_ident[4] != ELFCLASS32 || !little_endian {
         let bits = if header.e_ident[4] == ELFCLASS32 { 32 } else { 64 };
         let order = if little_endian { "little" } else { "big" };
-        return Err(ElfFileError::Machine { found: header.e_machine, class: format!("{bits}-bit {order}-endian") });
+        let message = format!(
+            "the ELF header's e_machine is {}, expected {EM_8051} (EM_8051); class {bits}-bit {order}-endian, expected \
+             32-bit little-endian",
+            header.e_machine
+        );
+        return Err(Failure::new(Kind::BadInput.code("asm2464::elf::machine"), message));
     }
     Elf::parse(file).map_err(malformed)
 }
@@ -249,8 +226,8 @@ pub type ElfFunction<'a> = (u64, u64, &'a str);
 /// Returns the functions in an ELF file of 8051 code, and other named symbols in its code sections.
 ///
 /// # Errors
-/// [`ElfFileError::Malformed`] and [`ElfFileError::Machine`].
-pub fn elf_functions(file: &[u8]) -> Result<Vec<ElfFunction<'_>>, ElfFileError> {
+/// `asm2464::elf::malformed` and `asm2464::elf::machine`.
+pub fn elf_functions(file: &[u8]) -> Result<Vec<ElfFunction<'_>>, Failure> {
     let elf = parsed(file)?;
     let is_code = |section: usize| {
         let header = elf.section_headers.get(section);

@@ -6,12 +6,12 @@
 
 mod elf;
 
-use asm2464::firmware::{BANK_LEN, Bank, COMMON_LEN, CodeAddress, Image, ImageError, MIN_BODY_LEN};
+use asm2464::firmware::{BANK_LEN, Bank, COMMON_LEN, Image, MIN_BODY_LEN};
+use asm2464::{Failure, Kind};
 use derive_more::Display;
 use ihex::Record;
-use thiserror::Error;
 
-pub use elf::{ElfFileError, ElfFunction, elf_address, elf_functions, elf_of_image, from_elf_address, loaded_pieces};
+pub use elf::{ElfFunction, elf_address, elf_functions, elf_of_image, from_elf_address, loaded_pieces};
 
 /// The longest code in bytes: the common area and both banks.
 const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;
@@ -52,91 +52,45 @@ fn hex_text(file: &[u8]) -> Option<&str> {
     (text.is_ascii() && text.trim_start().starts_with(':')).then_some(text)
 }
 
-/// Reasons why no image can be made from a code file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CodeFileError {
-    /// The file is an image already.
-    #[error("this is an image already: length, magic, checksum and CRC-32 are valid")]
-    IsImage,
-    /// The file is text.
-    #[error("this looks like {0}, not like code")]
-    Text(TextKind),
-    /// The ELF file can't be read.
-    #[error(transparent)]
-    Elf(#[from] ElfFileError),
-    /// The Intel HEX can't be read.
-    #[error("line {line}: {reason}")]
-    Hex {
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The Intel HEX has no end-of-file record.
-    #[error("the Intel HEX has no end-of-file record")]
-    HexEnd,
-    /// The code is at an address that no image byte has.
-    #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
-    Outside {
-        /// Its address.
-        address: u64,
-        /// Its length.
-        len: usize,
-    },
-    /// Two pieces of code overlap. Holds the first byte that both have.
-    #[error("two pieces of the code are at {0}")]
-    Overlap(CodeAddress),
-    /// There is no code at the reset vector.
-    #[error("there is no code at address 0, where the CPU starts")]
-    NoResetVector,
-    /// The image would be too long.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-}
-
-asm2464::coded!(CodeFileError {
-    IsImage => BadInput "asm2464::wrap::is_image",
-    Text => BadInput "asm2464::wrap::text",
-    Elf(cause) => cause,
-    Hex => BadInput "asm2464::wrap::hex",
-    HexEnd => BadInput "asm2464::wrap::hex_end",
-    Outside => BadInput "asm2464::wrap::outside",
-    Overlap => BadInput "asm2464::wrap::overlap",
-    NoResetVector => BadInput "asm2464::wrap::no_reset_vector",
-    Image(cause) => cause,
-});
-
 /// Makes an image from the code in a file. Gaps between its pieces are filled with 0, and so is the end of an image
 /// that would be too short.
 ///
 /// Addresses are the CPU's; 0x18000 and up means bank 1, as SDCC writes banked code.
 ///
 /// # Errors
-/// [`CodeFileError`].
-pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
-    if file.is_empty() {
-        return Err(ImageError::Empty.into());
-    }
-    if Image::parse(file).is_ok() {
-        return Err(CodeFileError::IsImage);
+/// The file is no code, or code outside the banks, with codes that begin with `asm2464::wrap::` or `asm2464::elf::`.
+pub fn image_of_code(file: &[u8]) -> Result<Image, Failure> {
+    match Image::parse(file) {
+        Ok(_) => {
+            let message = "this is an image already: length, magic, checksum and CRC-32 are valid";
+            return Err(Failure::new(Kind::BadInput.code("asm2464::wrap::is_image"), message));
+        }
+        Err(error) if file.is_empty() => return Err(error),
+        Err(_) => {}
     }
     let mut body = Body::default();
     match CodeFormat::of(file) {
         CodeFormat::Raw => match TextKind::of(file) {
-            Some(kind) => return Err(CodeFileError::Text(kind)),
+            Some(kind) => {
+                let message = format!("this looks like {kind}, not like code");
+                return Err(Failure::new(Kind::BadInput.code("asm2464::wrap::text"), message));
+            }
             None => body.put_raw(file)?,
         },
         CodeFormat::Elf => {
-            loaded_pieces(file)?.into_iter().try_for_each(|(address, bytes)| body.put(address, bytes))?
+            for (address, bytes) in loaded_pieces(file)? {
+                body.put(address, bytes)?;
+            }
         }
         CodeFormat::IntelHex => body.put_hex(file)?,
     }
     if !matches!(body.0.first(), Some(Some(_))) {
-        return Err(CodeFileError::NoResetVector);
+        let message = "there is no code at address 0, where the CPU starts";
+        return Err(Failure::new(Kind::BadInput.code("asm2464::wrap::no_reset_vector"), message));
     }
     let len = body.0.len().max(MIN_BODY_LEN);
     body.0.resize(len, None);
-    Ok(Image::from_body(body.0.into_iter().map(Option::unwrap_or_default).collect())?)
+    Image::from_body(body.0.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 /// A body that is being filled piece by piece, with `None` for a byte that no piece has filled yet.
@@ -145,38 +99,41 @@ struct Body(Vec<Option<u8>>);
 
 impl Body {
     /// Copies a piece to its address.
-    fn put(&mut self, address: u64, piece: &[u8]) -> Result<(), CodeFileError> {
-        let outside = || CodeFileError::Outside { address, len: piece.len() };
+    fn put(&mut self, address: u64, piece: &[u8]) -> Result<(), Failure> {
         for (offset, byte) in piece.iter().enumerate() {
             let at = address.checked_add(offset as u64).and_then(|at| from_elf_address(at, Bank::Common));
-            let at = at.ok_or_else(outside)?;
+            let at = at.ok_or_else(|| outside(address, piece.len()))?;
             let index = at.body_offset().0 as usize;
             if index >= self.0.len() {
                 self.0.resize(index + 1, None);
             }
             if self.0[index].replace(*byte).is_some() {
-                return Err(CodeFileError::Overlap(at));
+                let message = format!("two pieces of the code are at {at}");
+                return Err(Failure::new(Kind::BadInput.code("asm2464::wrap::overlap"), message));
             }
         }
         Ok(())
     }
 
     /// Copies raw code, in which bank 1 follows bank 0 as it does in an image's body.
-    fn put_raw(&mut self, file: &[u8]) -> Result<(), CodeFileError> {
+    fn put_raw(&mut self, file: &[u8]) -> Result<(), Failure> {
         if file.len() > MAX_CODE_LEN {
             let address = 0x1_0000 + u64::from(COMMON_LEN + BANK_LEN);
-            return Err(CodeFileError::Outside { address, len: file.len() - MAX_CODE_LEN });
+            return Err(outside(address, file.len() - MAX_CODE_LEN));
         }
         self.0 = file.iter().copied().map(Some).collect();
         Ok(())
     }
 
-    fn put_hex(&mut self, file: &[u8]) -> Result<(), CodeFileError> {
+    fn put_hex(&mut self, file: &[u8]) -> Result<(), Failure> {
         let text = hex_text(file).unwrap_or_default();
         let mut base = 0;
         let mut has_ended = false;
         for (index, line) in text.lines().map(str::trim_end).enumerate().filter(|(_, line)| !line.is_empty()) {
-            let wrong = |reason: String| CodeFileError::Hex { line: index + 1, reason };
+            let wrong = |reason: String| {
+                let label = Kind::BadInput.code("asm2464::wrap::hex");
+                Failure::new(label, format!("line {}: {reason}", index + 1))
+            };
             if has_ended {
                 return Err(wrong("a record follows the end-of-file record".to_owned()));
             }
@@ -188,8 +145,18 @@ impl Body {
                 Record::StartSegmentAddress { .. } | Record::StartLinearAddress(_) => {}
             }
         }
-        if has_ended { Ok(()) } else { Err(CodeFileError::HexEnd) }
+        if has_ended {
+            return Ok(());
+        }
+        let message = "the Intel HEX has no end-of-file record";
+        Err(Failure::new(Kind::BadInput.code("asm2464::wrap::hex_end"), message))
     }
+}
+
+/// The error of code at an address that no image byte has.
+fn outside(address: u64, len: usize) -> Failure {
+    let message = format!("the code at {address:#x}, {len} bytes, is outside the banks");
+    Failure::new(Kind::BadInput.code("asm2464::wrap::outside"), message)
 }
 
 // Recognises files that are text and not code.
@@ -265,6 +232,8 @@ impl TextKind {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::Coded as _;
+
     use super::*;
     use crate::practice;
 
@@ -289,7 +258,8 @@ mod tests {
         let mut code = vec![0x80; MAX_CODE_LEN];
         assert!(image_of_code(&code).is_ok());
         code.extend([0; 6]);
-        assert_eq!(image_of_code(&code), Err(CodeFileError::Outside { address: 0x1_FF6B, len: 6 }));
+        let error = image_of_code(&code).unwrap_err().to_string();
+        assert_eq!(error, "the code at 0x1ff6b, 6 bytes, is outside the banks");
     }
 
     #[test]
@@ -298,16 +268,16 @@ mod tests {
         assert_eq!((image.body(), CodeFormat::of(&code())), (code().as_slice(), CodeFormat::Raw));
         // The pieces in any order, with the gap left out.
         let text = hex(&[data(0x400, &code()[0x400..]), data(0, &code()[..3]), Record::EndOfFile]);
-        assert_eq!((image_of_code(&text).as_ref(), CodeFormat::of(&text)), (Ok(&image), CodeFormat::IntelHex));
+        assert_eq!((image_of_code(&text).unwrap(), CodeFormat::of(&text)), (image.clone(), CodeFormat::IntelHex));
         let elf = elf_of_image(&image);
-        assert_eq!((image_of_code(&elf).as_ref(), CodeFormat::of(&elf)), (Ok(&image), CodeFormat::Elf));
-        assert_eq!(image_of_code(&image.to_file()), Err(CodeFileError::IsImage));
+        assert_eq!((image_of_code(&elf).unwrap(), CodeFormat::of(&elf)), (image.clone(), CodeFormat::Elf));
+        assert_eq!(image_of_code(&image.to_file()).unwrap_err().code(), "asm2464::wrap::is_image");
     }
 
     #[test]
     fn banked_code_goes_into_its_bank() {
         let practice = practice::image();
-        assert_eq!(image_of_code(&elf_of_image(&practice)).as_ref(), Ok(&practice));
+        assert_eq!(image_of_code(&elf_of_image(&practice)).unwrap(), practice);
         let upper = Record::ExtendedLinearAddress(1);
         let text = hex(&[data(0, &[0x02]), upper, data(0x8000, &[0x22]), Record::EndOfFile]);
         let image = image_of_code(&text).unwrap();
@@ -322,23 +292,24 @@ mod tests {
 
     #[test]
     fn code_that_makes_no_image_is_refused_with_the_matching_error() {
-        let refused = |records: &[Record]| image_of_code(&hex(records)).unwrap_err();
+        let refused = |file: &[u8]| image_of_code(file).unwrap_err().code();
         let end = Record::EndOfFile;
-        assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);
-        assert_eq!(refused(std::slice::from_ref(&end)), CodeFileError::NoResetVector);
-        let overlap = refused(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()]);
-        assert!(matches!(overlap, CodeFileError::Overlap(at) if at.addr() == 2), "{overlap}");
+        assert_eq!(refused(&hex(&[data(0x100, &[1]), end.clone()])), "asm2464::wrap::no_reset_vector");
+        assert_eq!(refused(&hex(std::slice::from_ref(&end))), "asm2464::wrap::no_reset_vector");
+        let overlap = image_of_code(&hex(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()])).unwrap_err();
+        assert_eq!(overlap.to_string(), "two pieces of the code are at c:0x0002");
         for outside in [vec![data(0xFF69, &[1, 2, 3])], vec![Record::ExtendedLinearAddress(2), data(0, &[1])]] {
             let records = [outside, vec![end.clone()]].concat();
-            assert!(matches!(refused(&records), CodeFileError::Outside { .. }));
+            assert_eq!(refused(&hex(&records)), "asm2464::wrap::outside");
         }
         let mut text = hex(&[data(0, &[1, 2, 3]), end]);
         let cut = text[..text.len() - 13].to_vec();
-        assert_eq!(image_of_code(&cut), Err(CodeFileError::HexEnd));
+        assert_eq!(refused(&cut), "asm2464::wrap::hex_end");
         text[10] ^= 1;
-        assert!(matches!(image_of_code(&text), Err(CodeFileError::Hex { line: 1, .. })));
-        assert_eq!(image_of_code(b""), Err(ImageError::Empty.into()));
-        assert!(matches!(image_of_code(&vec![1; 0x2_0000]), Err(CodeFileError::Outside { address: 0x1_FF6B, .. })));
+        let hex = image_of_code(&text).unwrap_err();
+        assert!(hex.code() == "asm2464::wrap::hex" && hex.to_string().starts_with("line 1: "), "{hex}");
+        assert_eq!(refused(b""), "asm2464::image::empty");
+        assert_eq!(refused(&vec![1; 0x2_0000]), "asm2464::wrap::outside");
     }
 
     #[test]
@@ -349,7 +320,8 @@ mod tests {
             assert_eq!(image_of_code(&file).unwrap().body(), code(), "{before:?}");
         }
         let commented = [b"; made today\n", text.as_slice()].concat();
-        assert_eq!(image_of_code(&commented), Err(CodeFileError::Text(TextKind::IntelHex)));
+        let error = image_of_code(&commented).unwrap_err().to_string();
+        assert_eq!(error, "this looks like Intel HEX behind other text, not like code");
     }
 
     proptest::proptest! {

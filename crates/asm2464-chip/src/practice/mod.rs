@@ -85,7 +85,7 @@ mod tests {
     fn it_has_the_vendors_length_banks_and_room_for_new_code() {
         let image = image();
         assert_eq!(image.body().len(), 98_006);
-        assert_eq!(Image::parse(&image.to_file()).as_ref(), Ok(&image));
+        assert_eq!(Image::parse(&image.to_file()).unwrap(), image);
         assert_eq!(image.version().to_string(), "261121.00.00.01");
         for cave in [CodeAddress::new(Bank::Bank1, 0xF840).unwrap(), CodeAddress::new(Bank::Common, 0x6800).unwrap()] {
             assert!((0..1024).all(|i| image.body()[cave.body_offset().0 as usize + i] == 0));

@@ -10,10 +10,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use asm2464::firmware::{Bank, CodeAddress, Image, known_routines};
+use asm2464::{Failure, Kind};
 use derive_more::Display;
-use thiserror::Error;
 
-use crate::code::{ElfFileError, elf_functions, from_elf_address};
+use crate::code::{elf_functions, from_elf_address};
 
 /// The longest symbol file that is read, in bytes.
 pub const MAX_SYMBOLS_LEN: usize = 16 << 20;
@@ -23,35 +23,6 @@ const MAX_LINES: usize = 500_000;
 const MAX_NAME: usize = 255;
 /// Maximum length, in bytes, that is assumed for a function of unknown length.
 const REACH: u16 = 0x1000;
-
-/// Reasons why a file's symbols cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum SymbolsError {
-    /// The file has none of the known formats.
-    #[error("this is not an sdld map, an SDCC .cdb file or an ELF file")]
-    UnknownForm,
-    /// A line does not follow the file's format.
-    #[error("line {line}: {reason}")]
-    Malformed {
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The file has too many line records.
-    #[error("it has more than {MAX_LINES} line records")]
-    TooMany,
-    /// The ELF file can't be read.
-    #[error(transparent)]
-    Elf(#[from] ElfFileError),
-}
-
-asm2464::coded!(SymbolsError {
-    UnknownForm => BadInput "asm2464::symbols::unknown_form",
-    Malformed => BadInput "asm2464::symbols::malformed",
-    TooMany => BadInput "asm2464::symbols::too_many",
-    Elf(cause) => cause,
-});
 
 /// The format of a symbol file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
@@ -120,8 +91,9 @@ impl Symbols {
     /// Parses a file in any of the formats.
     ///
     /// # Errors
-    /// [`SymbolsError`].
-    pub fn parse(file: &[u8]) -> Result<(SymbolsForm, Self), SymbolsError> {
+    /// The file has none of the formats, or does not follow its own, with codes that begin with `asm2464::symbols::` or
+    /// `asm2464::elf::`.
+    pub fn parse(file: &[u8]) -> Result<(SymbolsForm, Self), Failure> {
         if file.starts_with(b"\x7FELF") {
             return Ok((SymbolsForm::Elf, Self::from_elf(file)?));
         }
@@ -131,11 +103,12 @@ impl Symbols {
         } else if is_map(&text) {
             Ok((SymbolsForm::Map, parse_map(&text)?))
         } else {
-            Err(SymbolsError::UnknownForm)
+            let message = "this is not an sdld map, an SDCC .cdb file or an ELF file";
+            Err(Failure::new(Kind::BadInput.code("asm2464::symbols::unknown_form"), message))
         }
     }
 
-    fn from_elf(file: &[u8]) -> Result<Self, ElfFileError> {
+    fn from_elf(file: &[u8]) -> Result<Self, Failure> {
         let mut symbols = Self::default();
         for (address, len, name) in elf_functions(file)? {
             let Some(at) = from_elf_address(address, Bank::Common) else {
@@ -230,18 +203,24 @@ impl Symbols {
         }
     }
 
-    fn add_line(&mut self, file: &str, line: u32, at: CodeAddress) -> Result<(), SymbolsError> {
+    fn add_line(&mut self, file: &str, line: u32, at: CodeAddress) -> Result<(), Failure> {
         // Accept a bare name only: the source file is looked for beside the symbols.
         let is_name = is_plain(file) && !file.contains(['/', '\\']) && file != "." && file != "..";
         if !is_name || line == 0 {
             self.ignored += 1;
         } else if self.lines.len() == MAX_LINES {
-            return Err(SymbolsError::TooMany);
+            let message = format!("it has more than {MAX_LINES} line records");
+            return Err(Failure::new(Kind::BadInput.code("asm2464::symbols::too_many"), message));
         } else {
             self.lines.insert(SourceLine { file: file.to_owned(), line, at });
         }
         Ok(())
     }
+}
+
+/// The error of a line that does not follow its file's format. Lines count from 1.
+fn malformed_line(line: usize, reason: &str) -> Failure {
+    Failure::new(Kind::BadInput.code("asm2464::symbols::malformed"), format!("line {line}: {reason}"))
 }
 
 /// Whether a name can appear as it is in a folded stack, in lcov and on a terminal.
@@ -274,7 +253,7 @@ fn is_map(text: &str) -> bool {
     text.lines().take(50).any(|line| line.starts_with("ASxxxx Linker") || line.starts_with("Area   "))
 }
 
-fn parse_map(text: &str) -> Result<Symbols, SymbolsError> {
+fn parse_map(text: &str) -> Result<Symbols, Failure> {
     let mut symbols = Symbols::default();
     let mut statics: Vec<(&str, CodeAddress)> = Vec::new();
     let (mut starts, mut ends) = (BTreeMap::new(), Vec::new());
@@ -286,7 +265,7 @@ fn parse_map(text: &str) -> Result<Symbols, SymbolsError> {
         }
         let Some(rest) = line.strip_prefix("C:").filter(|rest| rest.starts_with(' ')) else { continue };
         let mut words = rest.split_ascii_whitespace();
-        let malformed = |reason| SymbolsError::Malformed { line: index + 1, reason };
+        let malformed = |reason| malformed_line(index + 1, reason);
         let address = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
         let address = address.ok_or_else(|| malformed("expected an address in hexadecimal after `C:`"))?;
         let name = words.next().ok_or_else(|| malformed("expected a name behind the address"))?;
@@ -355,7 +334,7 @@ fn is_cdb(text: &str) -> bool {
     text.lines().next().is_some_and(is_record)
 }
 
-fn parse_cdb(text: &str) -> Result<Symbols, SymbolsError> {
+fn parse_cdb(text: &str) -> Result<Symbols, Failure> {
     let mut symbols = Symbols::default();
     // The linker's records usually come last, but the format does not demand it.
     let functions: HashSet<CompilerSymbol<'_>> = text.lines().filter_map(function).collect();
@@ -364,7 +343,7 @@ fn parse_cdb(text: &str) -> Result<Symbols, SymbolsError> {
     let mut compiled: HashSet<&str> = HashSet::new();
     for (index, record) in text.lines().enumerate() {
         let Some(record) = record.strip_prefix("L:") else { continue };
-        let malformed = |reason| SymbolsError::Malformed { line: index + 1, reason };
+        let malformed = |reason| malformed_line(index + 1, reason);
         let (symbol, address) = record.rsplit_once(':').ok_or_else(|| malformed("a linker record has no address"))?;
         let address = u32::from_str_radix(address.trim_end(), 16)
             .map_err(|_| malformed("a linker record's address is no hexadecimal number of 32 bits"))?;

@@ -1,5 +1,6 @@
 //! Tests of symbol files of each kind.
 
+use asm2464::Coded as _;
 use proptest::prelude::*;
 
 use super::*;
@@ -92,18 +93,19 @@ fn symbols_outside_the_image_are_left_out_and_counted() {
 #[test]
 fn a_malformed_file_is_refused_with_its_line_or_its_bad_records_are_left_out() {
     let refused = |text: &str| Symbols::parse(text.as_bytes()).unwrap_err();
-    let malformed = |text: &str| match refused(text) {
-        SymbolsError::Malformed { line, .. } => line,
-        other => panic!("{other}"),
-    };
-    assert_eq!(refused(""), SymbolsError::UnknownForm);
-    assert_eq!(refused("int main(void)"), SymbolsError::UnknownForm);
-    assert_eq!(malformed("ASxxxx Linker\nC:   main\n"), 2);
-    assert_eq!(malformed("ASxxxx Linker\nC:   0000007B\n"), 2);
-    assert_eq!(malformed("M:a\nL:C$a.c$3\n"), 2);
-    assert_eq!(malformed("M:a\nL:C$a.c$three$0$0:7B\n"), 2);
-    assert_eq!(malformed("M:a\nL:C$a.c$3$0$0:1FFFFFFFF\n"), 2);
-    assert!(matches!(refused("\x7FELF"), SymbolsError::Elf(_)));
+    assert_eq!(refused("").code(), "asm2464::symbols::unknown_form");
+    assert_eq!(refused("int main(void)").code(), "asm2464::symbols::unknown_form");
+    for text in [
+        "ASxxxx Linker\nC:   main\n",
+        "ASxxxx Linker\nC:   0000007B\n",
+        "M:a\nL:C$a.c$3\n",
+        "M:a\nL:C$a.c$three$0$0:7B\n",
+        "M:a\nL:C$a.c$3$0$0:1FFFFFFFF\n",
+    ] {
+        let error = refused(text);
+        assert!(error.code() == "asm2464::symbols::malformed" && error.to_string().starts_with("line 2: "), "{error}");
+    }
+    assert_eq!(refused("\x7FELF").code(), "asm2464::elf::malformed");
     let lies =
         "M:a\nF:G$ma;in$0$0(),C\nL:G$ma;in$0$0:7B\nL:C$../../x.c$3$0$0:7B\nL:C$a\u{1b}[2J$3$0$0:7B\nL:C$a.c$0$0$0:7B\n";
     let symbols = Symbols::parse(lies.as_bytes()).unwrap().1;
@@ -120,7 +122,7 @@ fn more_lines_than_a_firmware_can_have_are_refused() {
     for line in 0..=MAX_LINES {
         writeln!(text, "L:C$a.c${}$0$0:7B", line + 1).unwrap();
     }
-    assert_eq!(Symbols::parse(text.as_bytes()), Err(SymbolsError::TooMany));
+    assert_eq!(Symbols::parse(text.as_bytes()).unwrap_err().code(), "asm2464::symbols::too_many");
 }
 
 proptest! {

@@ -1,7 +1,6 @@
 //! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit; and the factory
 //! state of a new one.
 
-use std::error::Error;
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -10,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use asm2464::Failure;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, ImageError, MAX_FILE_LEN, known_blocks};
+use asm2464::firmware::{ConfigBlock, ConfigField, MAX_FILE_LEN, known_blocks};
 use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{BlockStore, StoreFailed};
@@ -294,7 +294,6 @@ fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Virt
 
 /// Makes a new unit's flash cells as the scenario says. `seed` determines the unit's serial number.
 fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
-    let failed = |error: &dyn Error| VirtualOpenError::Factory(error.to_string());
     let mut cells = vec![0xFF; FLASH_LEN];
     let made = match scenario.factory {
         Factory::Stock => Some(practice::image()),
@@ -304,10 +303,12 @@ fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<V
     };
     let file = made.map_or_else(Vec::new, |made| image.map_or_else(|| made.to_file(), <[u8]>::to_vec));
     if file.len() > MAX_FILE_LEN {
-        return Err(failed(&ImageError::Oversized(file.len())));
+        let found = file.len();
+        let what = format!("the file has {found} bytes; the two parts in flash hold at most {MAX_FILE_LEN}");
+        return Err(VirtualOpenError::Factory(what));
     }
     let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
-    let blocks = blocks(&serial).map_err(|error| failed(&error))?;
+    let blocks = blocks(&serial).map_err(|error| VirtualOpenError::Factory(error.to_string()))?;
     let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &file);
     cells[..SLOT_LEN].copy_from_slice(slot.bytes());
     Ok(cells)
@@ -319,7 +320,7 @@ fn serial(seed: &[u8]) -> String {
 }
 
 /// Builds configuration blocks with the frame and flags of the known blocks and the chip maker's names and IDs.
-fn blocks(serial: &str) -> Result<[ConfigBlock; 2], ConfigBlockError> {
+fn blocks(serial: &str) -> Result<[ConfigBlock; 2], Failure> {
     let [mut zero, one] = known_blocks();
     zero.set_text(ConfigField::Serial, serial)?;
     zero.set_stock_identity()?;

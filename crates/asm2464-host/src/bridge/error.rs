@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use asm2464::firmware::FirmwareVersion;
-use asm2464::scsi::bot::CswError;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
-use asm2464::{Coded, Kind, Label};
+use asm2464::{Coded, Kind, Label, ParseError};
 use derive_more::{Display, From};
 use thiserror::Error;
 
@@ -44,7 +43,7 @@ pub enum TransportErrorKind {
     /// A stall that recovery did not clear.
     Stalled,
     /// The status wrapper is invalid, even after reset recovery.
-    BadStatus(CswError),
+    BadStatus(ParseError),
     /// The status belongs to another command.
     TagMismatch {
         /// The tag that was sent.

@@ -59,7 +59,7 @@ pub use pipes::{
     ControlPipes, Endpoint, Monitor, OpenedPipes, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
     TransferEnd, TransferId, Watch, Watched, control_data_len, deadline,
 };
-pub use port::{BusSpeed, Location, ParsePortPathError, Port, PortError, PortPath, UnitInfo};
+pub use port::{BusSpeed, Location, Port, PortError, PortPath, UnitInfo};
 pub use survey::{Behind, Storage};
 pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 pub use uas::Uas;

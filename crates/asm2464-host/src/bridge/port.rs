@@ -9,9 +9,8 @@ use std::time::Duration;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
-use asm2464::{Coded, Label, TransportKind};
+use asm2464::{Coded, Label, ParseError, TransportKind};
 use derive_more::Display;
-use thiserror::Error;
 
 use super::client::Bridge;
 use super::open::OpenBridge;
@@ -128,11 +127,6 @@ pub struct PortPath {
     ports: Vec<u8>,
 }
 
-/// The text is not a port path.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a port path: a bus, a dash, and ports with dots between them, as in 3-1.2")]
-pub struct ParsePortPathError(pub String);
-
 /// USB's limit on the number of ports from a root hub to a device (USB 3.2, 10.1).
 const MAX_TIERS: usize = 7;
 
@@ -154,15 +148,17 @@ impl PortPath {
 }
 
 impl FromStr for PortPath {
-    type Err = ParsePortPathError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let parse = || {
             let (bus, ports) = text.split_once('-')?;
             let ports = ports.split('.').map(decimal).collect::<Option<Vec<_>>>()?;
             Self::new(decimal(bus)?, ports)
         };
-        parse().ok_or_else(|| ParsePortPathError(text.to_owned()))
+        let wrong =
+            || format!("{text:?} is not a port path: a bus, a dash, and ports with dots between them, as in 3-1.2");
+        parse().ok_or_else(|| ParseError(wrong()))
     }
 }
 
@@ -198,9 +194,9 @@ impl Location {
 }
 
 impl FromStr for Location {
-    type Err = ParsePortPathError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.strip_prefix("virtual:") {
             Some(dir) => Ok(Self::Virtual(dir.into())),
             None => text.parse().map(Self::Port),
@@ -310,7 +306,8 @@ mod tests {
             assert_eq!(text.parse::<PortPath>().unwrap().to_string(), text);
         }
         for text in ["", "3", "3-", "3-0", "3-1.", "03-1", "3-1.+2", "usb3", "256-1", "1-1.1.1.1.1.1.1.1", "3-1:1.0"] {
-            assert_eq!(text.parse::<PortPath>(), Err(ParsePortPathError(text.to_owned())));
+            let error = text.parse::<PortPath>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is not a port path")), "{error}");
         }
     }
 

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use derive_more::Display;
-use thiserror::Error;
 
+use crate::ParseError;
 use crate::flash::slot::Part;
 use crate::serde_text::serde_as_text;
 
@@ -138,22 +138,11 @@ impl FileOffset {
 
 serde_as_text!(CodeAddress);
 
-/// Reasons why a text is not a code address.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ParseCodeAddressError {
-    /// The text is not of the form `bank:address`.
-    #[error("{0:?} is not of the form c:0x2A0E, b0:0xE975 or b1:0xC98D")]
-    Form(String),
-    /// The address is outside its bank.
-    #[error("{0:?} is outside its bank: c: reaches from 0x0000 to 0x7FFF, b0: and b1: from 0x8000 to 0xFF6A")]
-    Outside(String),
-}
-
 impl FromStr for CodeAddress {
-    type Err = ParseCodeAddressError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let form = || ParseCodeAddressError::Form(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let form = || ParseError(format!("{text:?} is not of the form c:0x2A0E, b0:0xE975 or b1:0xC98D"));
         let (bank, addr) = text.split_once(':').ok_or_else(form)?;
         let bank = match bank {
             "c" => Bank::Common,
@@ -165,7 +154,10 @@ impl FromStr for CodeAddress {
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(form());
         }
-        let outside = || ParseCodeAddressError::Outside(text.to_owned());
+        let outside = || {
+            let banks = "c: reaches from 0x0000 to 0x7FFF, b0: and b1: from 0x8000 to 0xFF6A";
+            ParseError(format!("{text:?} is outside its bank: {banks}"))
+        };
         let addr = u16::from_str_radix(digits, 16).map_err(|_| outside())?;
         Self::new(bank, addr).ok_or_else(outside)
     }
@@ -195,12 +187,12 @@ mod tests {
 
     #[test]
     fn an_address_outside_its_bank_is_refused() {
-        assert!(matches!("c:0x8000".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
-        assert!(matches!("b0:0x7FFF".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
-        assert!(matches!("b1:0xFF6B".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
-        assert!(matches!("b1:0x10000".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
+        let refused = |text: &str| text.parse::<CodeAddress>().unwrap_err().to_string();
+        for text in ["c:0x8000", "b0:0x7FFF", "b1:0xFF6B", "b1:0x10000"] {
+            assert!(refused(text).contains(" is outside its bank"), "{text}");
+        }
         for text in ["", "b2:0x8000", "b1", "b1:C98D", "b1:0x", "b1:0x+1"] {
-            assert!(matches!(text.parse::<CodeAddress>(), Err(ParseCodeAddressError::Form(_))), "{text}");
+            assert!(refused(text).contains(" is not of the form"), "{text}");
         }
     }
 

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use derive_more::Display;
-use thiserror::Error;
 
 use super::identity::UsbId;
+use crate::{Failure, Kind};
 
 /// Bytes in a configuration block.
 pub const CONFIG_BLOCK_LEN: usize = 128;
@@ -176,80 +176,28 @@ pub struct ConfigBlock {
     bytes: [u8; CONFIG_BLOCK_LEN],
 }
 
-/// Reasons why bytes are not a configuration block, or a value does not fit one.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ConfigBlockError {
-    /// The number of bytes is wrong.
-    #[error("configuration block {} has {found} bytes, expected {CONFIG_BLOCK_LEN}", index.number())]
-    Length {
-        /// Which block.
-        index: BlockIndex,
-        /// How many bytes were found.
-        found: usize,
-    },
-    /// The magic at 0x7E is wrong.
-    #[error(
-        "configuration block {}: the magic at 0x7e is {found:#04x}, expected {:#04x}", index.number(), index.magic()
-    )]
-    Magic {
-        /// Which block.
-        index: BlockIndex,
-        /// The byte found.
-        found: u8,
-    },
-    /// The checksum at 0x7F is wrong.
-    #[error(
-        "configuration block {}: the checksum at 0x7f is {found:#04x}, bytes 0x04 to 0x7e sum to {computed:#04x}",
-        index.number()
-    )]
-    Checksum {
-        /// Which block.
-        index: BlockIndex,
-        /// The checksum in the block.
-        found: u8,
-        /// The actual sum of its bytes.
-        computed: u8,
-    },
-    /// The text does not fit the field.
-    #[error(
-        "{text:?} does not fit the field `{}`, which takes at most {} ASCII characters",
-        field.name(),
-        field.range().len()
-    )]
-    Text {
-        /// The field.
-        field: ConfigField,
-        /// The text.
-        text: String,
-    },
-    /// The value has another kind than this field.
-    #[error("the field `{}` takes {}", .0.name(), .0.kind())]
-    Kind(ConfigField),
-}
-
-crate::coded!(ConfigBlockError {
-    Length => BadInput "asm2464::config::length",
-    Magic => BadInput "asm2464::config::magic",
-    Checksum => BadInput "asm2464::config::checksum",
-    Text => BadInput "asm2464::config::text",
-    Kind => BadInput "asm2464::config::kind",
-});
-
 impl ConfigBlock {
     /// Checks length, magic and checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Length`], [`ConfigBlockError::Magic`], [`ConfigBlockError::Checksum`].
-    pub fn parse(index: BlockIndex, bytes: &[u8]) -> Result<Self, ConfigBlockError> {
+    /// `asm2464::config::length`, `asm2464::config::magic`, `asm2464::config::checksum`.
+    pub fn parse(index: BlockIndex, bytes: &[u8]) -> Result<Self, Failure> {
+        let number = index.number();
         let Ok(bytes) = <[u8; CONFIG_BLOCK_LEN]>::try_from(bytes) else {
-            return Err(ConfigBlockError::Length { index, found: bytes.len() });
+            let found = bytes.len();
+            let message = format!("configuration block {number} has {found} bytes, expected {CONFIG_BLOCK_LEN}");
+            return Err(Failure::new(Kind::BadInput.code("asm2464::config::length"), message));
         };
         if bytes[MAGIC_AT] != index.magic() {
-            return Err(ConfigBlockError::Magic { index, found: bytes[MAGIC_AT] });
+            return Err(wrong_magic(index, bytes[MAGIC_AT]));
         }
-        let computed = checksum(&bytes);
-        if bytes[CHECKSUM_AT] != computed {
-            return Err(ConfigBlockError::Checksum { index, found: bytes[CHECKSUM_AT], computed });
+        let (found, computed) = (bytes[CHECKSUM_AT], checksum(&bytes));
+        if found != computed {
+            let message = format!(
+                "configuration block {number}: the checksum at 0x7f is {found:#04x}, bytes 0x04 to 0x7e sum to \
+                 {computed:#04x}"
+            );
+            return Err(Failure::new(Kind::BadInput.code("asm2464::config::checksum"), message));
         }
         Ok(Self { index, bytes })
     }
@@ -307,10 +255,13 @@ impl ConfigBlock {
     /// Writes a text field, padded with 0xFF, and recomputes the checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Text`] if the text does not fit, [`ConfigBlockError::Kind`] if the field is not a text.
-    pub fn set_text(&mut self, field: ConfigField, text: &str) -> Result<(), ConfigBlockError> {
+    /// `asm2464::config::text` if the text does not fit, `asm2464::config::kind` if the field is not a text.
+    pub fn set_text(&mut self, field: ConfigField, text: &str) -> Result<(), Failure> {
         if field.kind() == FieldKind::Text && !field.accepts(text) {
-            return Err(ConfigBlockError::Text { field, text: text.to_owned() });
+            let (name, most) = (field.name(), field.range().len());
+            let message =
+                format!("{text:?} does not fit the field `{name}`, which takes at most {most} ASCII characters");
+            return Err(Failure::new(Kind::BadInput.code("asm2464::config::text"), message));
         }
         let mut padded = text.as_bytes().to_vec();
         padded.resize(field.range().len(), 0xFF);
@@ -320,26 +271,26 @@ impl ConfigBlock {
     /// Writes a 16-bit field and recomputes the checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Kind`] if the field is not a number.
-    pub fn set_number(&mut self, field: ConfigField, value: u16) -> Result<(), ConfigBlockError> {
+    /// `asm2464::config::kind` if the field is not a number.
+    pub fn set_number(&mut self, field: ConfigField, value: u16) -> Result<(), Failure> {
         self.set(field, FieldKind::U16, &value.to_le_bytes())
     }
 
     /// Writes all bytes of a field whose structure is not known, and recomputes the checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Kind`] if the field is a text or a number, or has another length.
-    pub fn set_bytes(&mut self, field: ConfigField, bytes: &[u8]) -> Result<(), ConfigBlockError> {
+    /// `asm2464::config::kind` if the field is a text or a number, or has another length.
+    pub fn set_bytes(&mut self, field: ConfigField, bytes: &[u8]) -> Result<(), Failure> {
         self.set(field, FieldKind::Bytes, bytes)
     }
 
-    fn set(&mut self, field: ConfigField, kind: FieldKind, bytes: &[u8]) -> Result<(), ConfigBlockError> {
+    fn set(&mut self, field: ConfigField, kind: FieldKind, bytes: &[u8]) -> Result<(), Failure> {
         if field.block() != self.index {
-            let (expected, found) = (field.block(), self.index.magic());
-            return Err(ConfigBlockError::Magic { index: expected, found });
+            return Err(wrong_magic(field.block(), self.index.magic()));
         }
         if field.kind() != kind || bytes.len() != field.range().len() {
-            return Err(ConfigBlockError::Kind(field));
+            let message = format!("the field `{}` takes {}", field.name(), field.kind());
+            return Err(Failure::new(Kind::BadInput.code("asm2464::config::kind"), message));
         }
         self.bytes[field.range()].copy_from_slice(bytes);
         self.bytes[CHECKSUM_AT] = checksum(&self.bytes);
@@ -351,7 +302,7 @@ impl ConfigBlock {
     ///
     /// # Errors
     /// None: every value fits its field, as a test checks.
-    pub fn set_stock_identity(&mut self) -> Result<(), ConfigBlockError> {
+    pub fn set_stock_identity(&mut self) -> Result<(), Failure> {
         self.set_text(ConfigField::Manufacturer, "ASMedia")?;
         self.set_text(ConfigField::T10Vendor, "ASMedia")?;
         self.set_text(ConfigField::Product, "ASM246X USB4 NVMe")?;
@@ -365,6 +316,12 @@ impl fmt::Debug for ConfigBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ConfigBlock {} {}", self.index.number(), self.usb_id())
     }
+}
+
+fn wrong_magic(index: BlockIndex, found: u8) -> Failure {
+    let (number, expected) = (index.number(), index.magic());
+    let message = format!("configuration block {number}: the magic at 0x7e is {found:#04x}, expected {expected:#04x}");
+    Failure::new(Kind::BadInput.code("asm2464::config::magic"), message)
 }
 
 fn checksum(bytes: &[u8; CONFIG_BLOCK_LEN]) -> u8 {
@@ -406,12 +363,13 @@ const KNOWN_BLOCK_1: [u8; CONFIG_BLOCK_LEN] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Coded as _;
 
     #[test]
     fn the_known_blocks_are_valid_and_show_their_identity() {
         let [zero, one] = known_blocks();
-        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()), Ok(zero));
-        assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()), Ok(one));
+        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()).unwrap(), zero);
+        assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()).unwrap(), one);
         assert_eq!(zero.usb_id(), UsbId::PATCHED);
         assert_eq!(zero.text(ConfigField::Serial), "AAAABBBB0060");
         assert_eq!(zero.text(ConfigField::Product), "USB 3.2 PCIe TinyEnclosure");
@@ -446,8 +404,8 @@ mod tests {
     #[test]
     fn a_field_of_the_other_block_is_refused() {
         let [mut zero, mut one] = known_blocks();
-        assert!(matches!(zero.set_text(ConfigField::Usb4Model, "x"), Err(ConfigBlockError::Magic { .. })));
-        assert!(matches!(one.set_number(ConfigField::VendorId, 1), Err(ConfigBlockError::Magic { .. })));
+        assert_eq!(zero.set_text(ConfigField::Usb4Model, "x").unwrap_err().code(), "asm2464::config::magic");
+        assert_eq!(one.set_number(ConfigField::VendorId, 1).unwrap_err().code(), "asm2464::config::magic");
     }
 
     #[test]
@@ -456,7 +414,7 @@ mod tests {
         let before = block;
         block.set_number(ConfigField::VendorId, 0x174C).unwrap();
         block.set_text(ConfigField::Product, "dock").unwrap();
-        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, block.bytes()), Ok(block));
+        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, block.bytes()).unwrap(), block);
         let touched = [ConfigField::VendorId.range(), ConfigField::Product.range(), CHECKSUM_AT..CHECKSUM_AT + 1];
         for at in (0..CONFIG_BLOCK_LEN).filter(|at| !touched.iter().any(|range| range.contains(at))) {
             assert_eq!(block.bytes()[at], before.bytes()[at], "byte {at:#x}");
@@ -477,10 +435,10 @@ mod tests {
     #[test]
     fn a_text_that_is_too_long_or_not_ascii_is_refused() {
         let [mut block, _] = known_blocks();
-        assert!(matches!(block.set_text(ConfigField::T10Vendor, "ninechars"), Err(ConfigBlockError::Text { .. })));
-        assert!(matches!(block.set_text(ConfigField::Product, "Größe"), Err(ConfigBlockError::Text { .. })));
-        assert!(matches!(block.set_text(ConfigField::VendorId, "x"), Err(ConfigBlockError::Kind { .. })));
-        assert!(matches!(block.set_number(ConfigField::Serial, 1), Err(ConfigBlockError::Kind { .. })));
+        assert_eq!(block.set_text(ConfigField::T10Vendor, "ninechars").unwrap_err().code(), "asm2464::config::text");
+        assert_eq!(block.set_text(ConfigField::Product, "Größe").unwrap_err().code(), "asm2464::config::text");
+        assert_eq!(block.set_text(ConfigField::VendorId, "x").unwrap_err().code(), "asm2464::config::kind");
+        assert_eq!(block.set_number(ConfigField::Serial, 1).unwrap_err().code(), "asm2464::config::kind");
     }
 
     proptest::proptest! {

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use derive_more::Display;
-use thiserror::Error;
 
+use crate::ParseError;
 use crate::digest::parse_hex;
 use crate::serde_text::{serde_as_text, text_schema};
 
@@ -27,21 +27,18 @@ impl UsbId {
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
 }
 
-/// The text is not a USB ID.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
-pub struct ParseUsbIdError(pub String);
-
 impl FromStr for UsbId {
-    type Err = ParseUsbIdError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let digits = |text: &str| Some(u16::from_be_bytes(parse_hex(text).ok()?.try_into().ok()?));
         let parse = || {
             let (vendor, product) = text.split_once(':')?;
             Some(Self { vendor: digits(vendor)?, product: digits(product)? })
         };
-        parse().ok_or_else(|| ParseUsbIdError(text.to_owned()))
+        let wrong =
+            || format!("{text:?} is not a USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464");
+        parse().ok_or_else(|| ParseError(wrong()))
     }
 }
 
@@ -173,7 +170,8 @@ mod tests {
         for text in
             ["", "ADD1", "ADD1:1", "ADD1:00001", "0xADD1:0001", "+DD1:0001", "ADD1:0001 ", "ADD1-0001", "ÄDD:0001"]
         {
-            assert_eq!(text.parse::<UsbId>(), Err(ParseUsbIdError(text.to_owned())));
+            let error = text.parse::<UsbId>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is not a USB ID")), "{error}");
         }
     }
 

@@ -1,10 +1,9 @@
 //! The vendor's container: length, body, magic, checksum, CRC-32.
 
-use thiserror::Error;
-
 use super::address::{BodyOffset, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
 use crate::flash::slot::Part;
+use crate::{Failure, Kind};
 
 /// Bytes of magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;
@@ -33,101 +32,53 @@ pub struct Image {
     body: Vec<u8>,
 }
 
-/// Reasons why bytes are not an image. Offsets are in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ImageError {
-    /// The file is empty.
-    #[error("the image is empty: expected a container of at least {} bytes", CONTAINER_EXTRA + 1)]
-    Empty,
-    /// The length field disagrees with the file's length.
-    #[error(
-        "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; the file has {found}"
-    )]
-    Length {
-        /// The body's length according to the header.
-        field: u32,
-        /// The file's length according to the header.
-        expected: u64,
-        /// The file's actual length.
-        found: usize,
-    },
-    /// The file, of this length, is longer than the flash has room for.
-    #[error("the file has {0} bytes; the two parts in flash hold at most {MAX_FILE_LEN}")]
-    Oversized(usize),
-    /// The magic is not the ASM2464's.
-    #[error("the magic at file offset {offset:#x} is {found:#04x}, expected {MAGIC:#04x}")]
-    Magic {
-        /// Where the magic is.
-        offset: u32,
-        /// The byte there.
-        found: u8,
-    },
-    /// The byte sum does not match.
-    #[error("the checksum at file offset {offset:#x} is {found:#04x}, the body's bytes sum to {computed:#04x}")]
-    Checksum {
-        /// Where the checksum is.
-        offset: u32,
-        /// The checksum in the file.
-        found: u8,
-        /// The checksum of the body.
-        computed: u8,
-    },
-    /// The CRC does not match.
-    #[error("the CRC-32 at file offset {offset:#x} is {found:#010x}, the body's is {computed:#010x}")]
-    Crc {
-        /// Where the CRC is.
-        offset: u32,
-        /// The CRC in the file.
-        found: u32,
-        /// The CRC of the body.
-        computed: u32,
-    },
-    /// The body, of this length, is too short to hold a version.
-    #[error("the body has {0} bytes, too few for a version at CPU address {VERSION_AT:#06x}")]
-    ShortBody(usize),
-}
-
-crate::coded!(ImageError {
-    Empty => BadInput "asm2464::image::empty",
-    Length => BadInput "asm2464::image::length",
-    Oversized => BadInput "asm2464::image::oversized",
-    Magic => BadInput "asm2464::image::magic",
-    Checksum => BadInput "asm2464::image::checksum",
-    Crc => BadInput "asm2464::image::crc",
-    ShortBody => BadInput "asm2464::image::short_body",
-});
-
 impl Image {
     /// Parses a file and checks its container.
     ///
     /// # Errors
-    /// Each wrong field has its own [`ImageError`]. Length is checked first, then magic, checksum and CRC.
-    pub fn parse(file: &[u8]) -> Result<Self, ImageError> {
-        if file.is_empty() {
-            return Err(ImageError::Empty);
+    /// Each wrong field has its own code, which begins with `asm2464::image::`. Length is checked first, then magic,
+    /// checksum and CRC.
+    pub fn parse(file: &[u8]) -> Result<Self, Failure> {
+        let len = file.len();
+        if len == 0 {
+            let message = format!("the image is empty: expected a container of at least {} bytes", CONTAINER_EXTRA + 1);
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::empty"), message));
         }
         let field = file.first_chunk().map_or(0, |field| u32::from_le_bytes(*field));
+        // At least CONTAINER_EXTRA, so a file of this length has a trailer.
         let expected = u64::from(field) + CONTAINER_EXTRA as u64;
-        if file.len() as u64 != expected {
-            return Err(ImageError::Length { field, expected, found: file.len() });
+        if len as u64 != expected {
+            let message = format!(
+                "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; \
+                 the file has {len}"
+            );
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::length"), message));
         }
-        let body = &file[HEADER_LEN..file.len() - TRAILER_LEN];
+        let (container, trailer) = file.split_at(len - TRAILER_LEN);
+        let body = &container[HEADER_LEN..];
         if body.len() > MAX_BODY_LEN {
-            return Err(ImageError::Oversized(file.len()));
+            return Err(oversized(len));
         }
-        let trailer_at = (HEADER_LEN + body.len()) as u32;
-        let [magic, checksum, crc @ ..]: &[u8; TRAILER_LEN] = file.last_chunk().ok_or(ImageError::Empty)?;
-        if *magic != MAGIC {
-            return Err(ImageError::Magic { offset: trailer_at, found: *magic });
+        let at = container.len();
+        let (magic, checksum) = (trailer[0], trailer[1]);
+        if magic != MAGIC {
+            let message = format!("the magic at file offset {at:#x} is {magic:#04x}, expected {MAGIC:#04x}");
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::magic"), message));
         }
         let computed = byte_sum(body);
-        if *checksum != computed {
-            return Err(ImageError::Checksum { offset: trailer_at + 1, found: *checksum, computed });
+        if checksum != computed {
+            let at = at + 1;
+            let message = format!(
+                "the checksum at file offset {at:#x} is {checksum:#04x}, the body's bytes sum to {computed:#04x}"
+            );
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::checksum"), message));
         }
-        let crc = u32::from_le_bytes(*crc);
+        let crc = u32::from_le_bytes([trailer[2], trailer[3], trailer[4], trailer[5]]);
         let computed = crc32fast::hash(body);
         if crc != computed {
-            return Err(ImageError::Crc { offset: trailer_at + 2, found: crc, computed });
+            let at = at + 2;
+            let message = format!("the CRC-32 at file offset {at:#x} is {crc:#010x}, the body's is {computed:#010x}");
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::crc"), message));
         }
         Self::from_body(body.to_vec())
     }
@@ -135,13 +86,16 @@ impl Image {
     /// Makes an image with this body; [`Image::to_file`] adds the container.
     ///
     /// # Errors
-    /// [`ImageError::ShortBody`] and [`ImageError::Oversized`].
-    pub fn from_body(body: Vec<u8>) -> Result<Self, ImageError> {
-        if body.len() < MIN_BODY_LEN {
-            return Err(ImageError::ShortBody(body.len()));
+    /// `asm2464::image::short_body` and `asm2464::image::oversized`.
+    pub fn from_body(body: Vec<u8>) -> Result<Self, Failure> {
+        let len = body.len();
+        if len < MIN_BODY_LEN {
+            let label = Kind::BadInput.code("asm2464::image::short_body");
+            let message = format!("the body has {len} bytes, too few for a version at CPU address {VERSION_AT:#06x}");
+            return Err(Failure::new(label, message));
         }
-        if body.len() > MAX_BODY_LEN {
-            return Err(ImageError::Oversized(body.len() + CONTAINER_EXTRA));
+        if len > MAX_BODY_LEN {
+            return Err(oversized(len + CONTAINER_EXTRA));
         }
         Ok(Self { body })
     }
@@ -201,6 +155,12 @@ impl Image {
     }
 }
 
+/// The error of an image file of this length.
+fn oversized(len: usize) -> Failure {
+    let message = format!("the file has {len} bytes; the two parts in flash hold at most {MAX_FILE_LEN}");
+    Failure::new(Kind::BadInput.code("asm2464::image::oversized"), message)
+}
+
 fn byte_sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
@@ -208,6 +168,7 @@ fn byte_sum(bytes: &[u8]) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Coded as _;
 
     fn sample() -> Vec<u8> {
         Image::from_body((0..0x1_8000u32).map(|i| ((i * 7) >> 3) as u8).collect()).unwrap().to_file()
@@ -223,17 +184,17 @@ mod tests {
             Image::parse(&file).unwrap_err()
         };
         assert!(Image::parse(&good).is_ok());
-        assert!(matches!(broken(0), ImageError::Length { .. }));
-        assert!(matches!(broken(end - 6), ImageError::Magic { found: 0xA4, .. }));
-        assert!(matches!(broken(end - 5), ImageError::Checksum { .. }));
-        assert!(matches!(broken(end - 1), ImageError::Crc { .. }));
+        assert_eq!(broken(0).code(), "asm2464::image::length");
+        assert_eq!(broken(end - 6).to_string(), "the magic at file offset 0x18004 is 0xa4, expected 0xa5");
+        assert_eq!(broken(end - 5).code(), "asm2464::image::checksum");
+        assert_eq!(broken(end - 1).code(), "asm2464::image::crc");
         // Two swapped bytes keep the sum, so only the CRC detects them.
         let mut swapped = good.clone();
         swapped.swap(100, 200);
         assert_ne!(swapped, good);
-        assert!(matches!(Image::parse(&swapped), Err(ImageError::Crc { .. })));
-        assert_eq!(Image::parse(&[]), Err(ImageError::Empty));
-        assert!(matches!(Image::parse(&good[..end - 1]), Err(ImageError::Length { .. })));
+        assert_eq!(Image::parse(&swapped).unwrap_err().code(), "asm2464::image::crc");
+        assert_eq!(Image::parse(&[]).unwrap_err().code(), "asm2464::image::empty");
+        assert_eq!(Image::parse(&good[..end - 1]).unwrap_err().code(), "asm2464::image::length");
     }
 
     proptest::proptest! {
@@ -247,7 +208,7 @@ mod tests {
         #[test]
         fn a_body_survives_its_container(body in proptest::collection::vec(proptest::num::u8::ANY, 0x206..0x400)) {
             let image = Image::from_body(body).unwrap();
-            proptest::prop_assert_eq!(Image::parse(&image.to_file()), Ok(image));
+            proptest::prop_assert_eq!(Image::parse(&image.to_file()).unwrap(), image);
         }
     }
 }

@@ -11,21 +11,15 @@ mod routines;
 mod version;
 
 pub use crate::flash::slot::Part;
-pub use address::{
-    BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
-    ParseCodeAddressError,
-};
+pub use address::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress};
 pub use config_block::{
-    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, USB4_IDENTITY, kept_bytes,
-    known_blocks,
+    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FieldKind, USB4_IDENTITY, kept_bytes, known_blocks,
 };
 pub use identity::{
-    BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
+    BULK_ONLY_CLASS, BridgeState, InterfaceClass, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
     is_runtime_product, open_build, open_build_lacks, restarts_by_f4,
 };
-pub use image::{
-    CONTAINER_EXTRA, Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN, container_len,
-};
+pub use image::{CONTAINER_EXTRA, Image, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN, container_len};
 pub use map::{Area, AreaKind, ZeroRun};
 pub use routines::{Routine, known_routines};
-pub use version::{FirmwareVersion, ParseVersionError};
+pub use version::FirmwareVersion;

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use derive_more::Display;
-use thiserror::Error;
 
+use crate::ParseError;
 use crate::digest::parse_hex;
 use crate::serde_text::{serde_as_text, text_schema};
 
@@ -14,11 +14,6 @@ use crate::serde_text::{serde_as_text, text_schema};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 #[display("{:02X}{:02X}{:02X}.{:02X}.{:02X}.{:02X}", _0[0], _0[1], _0[2], _0[3], _0[4], _0[5])]
 pub struct FirmwareVersion(pub [u8; 6]);
-
-/// The text is not a version.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("version {0:?} is not of the form 240417.85.00.00")]
-pub struct ParseVersionError(String);
 
 impl FirmwareVersion {
     /// Returns the last three bytes, the version's line: the chip maker's (85 00 00), or an enclosure maker's.
@@ -43,10 +38,10 @@ impl FirmwareVersion {
 }
 
 impl FromStr for FirmwareVersion {
-    type Err = ParseVersionError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseVersionError> {
-        let error = || ParseVersionError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError(format!("version {text:?} is not of the form 240417.85.00.00"));
         let parts: Vec<&str> = text.split('.').collect();
         if parts.iter().map(|part| part.len()).ne([6, 2, 2, 2]) {
             return Err(error());

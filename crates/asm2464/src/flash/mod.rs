@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::ParseError;
 use crate::digest::parse_hex;
 use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
@@ -113,17 +114,14 @@ impl<R: RegisterAccess> RegisterAccess for &mut R {
 #[display("{:02X} {:02X} {:02X}", _0[0], _0[1], _0[2])]
 pub struct JedecId(pub [u8; 3]);
 
-/// The text is not a JEDEC ID.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a JEDEC ID of three bytes, as in EF 30 13")]
-pub struct ParseJedecIdError(String);
-
 impl FromStr for JedecId {
-    type Err = ParseJedecIdError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bytes = parse_hex(&text.replace(' ', "")).ok().and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or_else(|| ParseJedecIdError(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match parse_hex(&text.replace(' ', "")).as_deref() {
+            Ok(&[maker, kind, capacity]) => Ok(Self([maker, kind, capacity])),
+            _ => Err(ParseError(format!("{text:?} is not a JEDEC ID of three bytes, as in EF 30 13"))),
+        }
     }
 }
 

@@ -11,7 +11,8 @@
 //! of image 240417, executed (`docs/firmware.md`); copies of whole flashes that owners have published.
 
 use super::SECTOR_LEN;
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Image, ImageError, container_len};
+use crate::Failure;
+use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Image, container_len};
 
 /// Bytes of the whole flash of the docks that owners have copied. Source: Macronix C2 28 15, by public copies.
 pub const DUMP_LEN: usize = 0x20_0000;
@@ -134,7 +135,7 @@ impl Slot {
     ///
     /// # Errors
     /// As [`Image::parse`].
-    pub fn image(&self) -> Result<Image, ImageError> {
+    pub fn image(&self) -> Result<Image, Failure> {
         Image::parse(&self.image_file())
     }
 
@@ -184,7 +185,7 @@ mod tests {
         let image = Image::from_body(vec![0x11; 70_000]).unwrap();
         let file = image.to_file();
         let parts = Part::ALL.map(|part| part.of(&file));
-        assert_eq!(Image::parse(&image_file(&parts)), Ok(image));
+        assert_eq!(Image::parse(&image_file(&parts)).unwrap(), image);
         let [one, _] = parts;
         let short = &one[..one.len() - 1];
         assert!(image_file(&[short, &[0x11; 0x1_0000]]) == short);
@@ -220,7 +221,7 @@ mod tests {
             let found = Slot::at(here, &flash);
             prop_assert!(found == slot);
             prop_assert_eq!(found.blocks(), [zero, one]);
-            prop_assert!(found.image().as_ref() == Ok(&image));
+            prop_assert!(found.image().unwrap() == image);
             prop_assert!(Slot::at(there, &flash).bytes().iter().all(|cell| *cell == other));
             // What commands write at their own addresses is the same slot.
             let mut written = vec![0xFF; SLOT_LEN];

@@ -1,6 +1,6 @@
 //! The bridge's answers to standard commands: INQUIRY's data (SPC-4, 6.6.2), READ CAPACITY's (SBC-3, 5.15 and 5.16).
 
-use thiserror::Error;
+use crate::ParseError;
 
 /// How many bytes of standard data asmpatch requests: enough for every field that it reads.
 pub const INQUIRY_LEN: u8 = 36;
@@ -19,18 +19,17 @@ pub struct Inquiry {
     pub revision: String,
 }
 
-/// The bytes are not standard INQUIRY data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("standard INQUIRY data have at least {INQUIRY_LEN} bytes; the unit sent {0}")]
-pub struct InquiryError(pub usize);
-
 impl Inquiry {
     /// Parses standard data. Bytes outside printable ASCII become a dot.
     ///
     /// # Errors
-    /// [`InquiryError`] if the unit sent too few.
-    pub fn parse(data: &[u8]) -> Result<Self, InquiryError> {
-        let bytes: &[u8; INQUIRY_LEN as usize] = data.first_chunk().ok_or(InquiryError(data.len()))?;
+    /// The unit sent too few bytes.
+    pub fn parse(data: &[u8]) -> Result<Self, ParseError> {
+        let Some(bytes) = data.first_chunk::<{ INQUIRY_LEN as usize }>() else {
+            let found = data.len();
+            let wrong = format!("standard INQUIRY data have at least {INQUIRY_LEN} bytes; the unit sent {found}");
+            return Err(ParseError(wrong));
+        };
         Ok(Self {
             device_type: bytes[0] & 0x1F,
             vendor: text(&bytes[8..16]),
@@ -100,7 +99,8 @@ mod tests {
 
     #[test]
     fn an_inquiry_of_one_byte_is_an_error_that_counts_it() {
-        assert_eq!(Inquiry::parse(&[0]), Err(InquiryError(1)));
+        let error = Inquiry::parse(&[0]).unwrap_err().to_string();
+        assert_eq!(error, "standard INQUIRY data have at least 36 bytes; the unit sent 1");
     }
 
     proptest::proptest! {

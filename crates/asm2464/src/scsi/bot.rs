@@ -2,9 +2,8 @@
 //!
 //! Source: USB Mass Storage Class, Bulk-Only Transport, revision 1.0, sections 5.1 and 5.2.
 
-use thiserror::Error;
-
 use super::cdb::Cdb;
+use crate::ParseError;
 
 /// Bytes in a command block wrapper.
 pub const CBW_LEN: usize = 31;
@@ -98,20 +97,6 @@ pub struct CommandStatusWrapper {
     pub status: CswStatus,
 }
 
-/// Reasons why bytes are not a valid CSW. The host answers such bytes with reset recovery (section 6.3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum CswError {
-    /// There are not 13 bytes.
-    #[error("a CSW has {CSW_LEN} bytes; this has {0}")]
-    Length(usize),
-    /// The signature is not "USBS".
-    #[error("the CSW's signature is {0:02x?}, expected the letters USBS")]
-    Signature([u8; 4]),
-    /// The status is not 0, 1 or 2.
-    #[error("the CSW's status is {0:#04x}, expected 0, 1 or 2")]
-    Status(u8),
-}
-
 impl CommandStatusWrapper {
     /// Encodes the 13 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; CSW_LEN] {
@@ -126,11 +111,15 @@ impl CommandStatusWrapper {
     /// Parses and checks 13 bytes from the wire. The caller has to check the tag.
     ///
     /// # Errors
-    /// [`CswError`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, CswError> {
-        let bytes: &[u8; CSW_LEN] = bytes.try_into().map_err(|_| CswError::Length(bytes.len()))?;
-        if bytes[0..4] != CSW_SIGNATURE {
-            return Err(CswError::Signature([bytes[0], bytes[1], bytes[2], bytes[3]]));
+    /// The bytes are no valid CSW. A host answers such bytes with reset recovery (section 6.3.1).
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let Ok(bytes) = <&[u8; CSW_LEN]>::try_from(bytes) else {
+            return Err(ParseError(format!("a CSW has {CSW_LEN} bytes; this has {}", bytes.len())));
+        };
+        let signature = &bytes[0..4];
+        if signature != CSW_SIGNATURE {
+            let wrong = format!("the CSW's signature is {signature:02x?}, expected the letters USBS");
+            return Err(ParseError(wrong));
         }
         Ok(Self {
             tag: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
@@ -139,7 +128,7 @@ impl CommandStatusWrapper {
                 0 => CswStatus::Passed,
                 1 => CswStatus::Failed,
                 2 => CswStatus::PhaseError,
-                other => return Err(CswError::Status(other)),
+                other => return Err(ParseError(format!("the CSW's status is {other:#04x}, expected 0, 1 or 2"))),
             },
         })
     }

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
 use super::opcode;
+use crate::ParseError;
 use crate::digest::to_hex;
 
 /// A command descriptor block as it goes over the wire: 1 to 16 bytes.
@@ -15,19 +14,14 @@ pub struct Cdb {
     len: u8,
 }
 
-/// The bytes are not a command descriptor block.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("a CDB has 1 to 16 bytes; this has {0}")]
-pub struct CdbError(pub usize);
-
 impl Cdb {
     /// Makes a CDB from these bytes.
     ///
     /// # Errors
-    /// [`CdbError`] if there are none, or more than 16.
-    pub fn new(cdb: &[u8]) -> Result<Self, CdbError> {
+    /// There are none, or more than 16.
+    pub fn new(cdb: &[u8]) -> Result<Self, ParseError> {
         if cdb.is_empty() || cdb.len() > 16 {
-            return Err(CdbError(cdb.len()));
+            return Err(ParseError(format!("a CDB has 1 to 16 bytes; this has {}", cdb.len())));
         }
         let mut bytes = [0; 16];
         bytes[..cdb.len()].copy_from_slice(cdb);

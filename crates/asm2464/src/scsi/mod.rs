@@ -9,8 +9,8 @@ pub mod runtime;
 mod sense;
 pub mod uas;
 
-pub use answers::{Capacity, INQUIRY_LEN, Inquiry, InquiryError};
-pub use cdb::{Cdb, CdbError};
+pub use answers::{Capacity, INQUIRY_LEN, Inquiry};
+pub use cdb::Cdb;
 pub use command::{
     BLOCK_LEN, Command, DataLength, LONG_READ, LONG_READ_LEN, ResetMode, XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress,
     XdataPage, has_long_read,

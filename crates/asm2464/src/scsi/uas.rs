@@ -1,9 +1,8 @@
 //! USB Attached SCSI's information units. Source: UAS-3 (T10/2095-D), clause 6.2.
 
-use thiserror::Error;
-
 use super::cdb::Cdb;
 use super::sense::ScsiStatus;
+use crate::ParseError;
 
 /// Bytes in a command IU without an extended CDB.
 pub const COMMAND_IU_LEN: usize = 32;
@@ -98,32 +97,6 @@ pub enum StatusIu {
     WriteReady(Tag),
 }
 
-/// Reasons why bytes are not an information unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum IuError {
-    /// The IU is too short for its kind.
-    #[error("an information unit of kind {id:#04x} has at least {expected} bytes; this has {found}")]
-    Short {
-        /// The IU's ID; 0 if it has none.
-        id: u8,
-        /// Minimum number of bytes of its kind.
-        expected: usize,
-        /// How many bytes were found.
-        found: usize,
-    },
-    /// The ID does not belong on this pipe.
-    #[error("information unit {0:#04x} does not belong on this pipe")]
-    Id(u8),
-    /// The sense IU claims more sense data than it carries.
-    #[error("the sense IU claims {claimed} bytes of sense data and carries {found}")]
-    SenseLength {
-        /// How many bytes its length field claims.
-        claimed: usize,
-        /// How many bytes are there.
-        found: usize,
-    },
-}
-
 impl CommandIu {
     /// Encodes the 32 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; COMMAND_IU_LEN] {
@@ -137,26 +110,20 @@ impl CommandIu {
 }
 
 impl HostIu {
-    /// Parses what a host sent on the command pipe.
-    ///
-    /// # Errors
-    /// [`IuError::Short`] and [`IuError::Id`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, IuError> {
-        let id = bytes.first().copied().unwrap_or(0);
-        let short = |expected| IuError::Short { id, expected, found: bytes.len() };
-        match id {
+    /// Parses what a host sent on the command pipe; `None` if it is too short, or no IU of that pipe.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        match *bytes.first()? {
             ID_COMMAND => {
-                let bytes = bytes.first_chunk::<COMMAND_IU_LEN>().ok_or(short(COMMAND_IU_LEN))?;
-                let cdb = Cdb::new(&bytes[16..32]).map_err(|_| short(COMMAND_IU_LEN))?;
-                Ok(Self::Command(CommandIu { tag: tag_of(bytes), lun: bytes[9], cdb }))
+                let bytes = bytes.first_chunk::<COMMAND_IU_LEN>()?;
+                let cdb = Cdb::new(&bytes[16..32]).ok()?;
+                Some(Self::Command(CommandIu { tag: tag_of(bytes), lun: bytes[9], cdb }))
             }
             ID_TASK => {
-                let bytes = bytes.first_chunk::<TASK_IU_LEN>().ok_or(short(TASK_IU_LEN))?;
+                let bytes = bytes.first_chunk::<TASK_IU_LEN>()?;
                 let managed = Tag(u16::from_be_bytes([bytes[6], bytes[7]]));
-                Ok(Self::Task(TaskIu { tag: tag_of(bytes), function: bytes[4], managed, lun: bytes[9] }))
+                Some(Self::Task(TaskIu { tag: tag_of(bytes), function: bytes[4], managed, lun: bytes[9] }))
             }
-            _ if bytes.is_empty() => Err(short(1)),
-            other => Err(IuError::Id(other)),
+            _ => None,
         }
     }
 }
@@ -191,31 +158,36 @@ impl StatusIu {
     /// Parses what a device sent on the status pipe.
     ///
     /// # Errors
-    /// [`IuError`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, IuError> {
+    /// The IU is too short for its kind or for its sense data, or is no IU of that pipe.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let found = bytes.len();
         let id = bytes.first().copied().unwrap_or(0);
-        let need = |expected: usize| {
-            if bytes.len() < expected { Err(IuError::Short { id, expected, found: bytes.len() }) } else { Ok(()) }
+        let shortest = match id {
+            ID_SENSE => SENSE_IU_HEADER_LEN,
+            ID_RESPONSE => RESPONSE_IU_LEN,
+            ID_READ_READY | ID_WRITE_READY => READY_IU_LEN,
+            _ => 1,
         };
+        if found < shortest {
+            let wrong =
+                format!("an information unit of kind {id:#04x} has at least {shortest} bytes; this has {found}");
+            return Err(ParseError(wrong));
+        }
         match id {
             ID_SENSE => {
-                need(SENSE_IU_HEADER_LEN)?;
-                let claimed = usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));
+                let claimed = u16::from_be_bytes([bytes[14], bytes[15]]);
                 let carried = &bytes[SENSE_IU_HEADER_LEN..];
-                let sense =
-                    carried.get(..claimed).ok_or(IuError::SenseLength { claimed, found: carried.len() })?.to_vec();
-                Ok(Self::Sense { tag: tag_of(bytes), status: bytes[6].into(), sense })
+                let Some(sense) = carried.get(..claimed.into()) else {
+                    let carried = carried.len();
+                    let wrong = format!("the sense IU claims {claimed} bytes of sense data and carries {carried}");
+                    return Err(ParseError(wrong));
+                };
+                Ok(Self::Sense { tag: tag_of(bytes), status: bytes[6].into(), sense: sense.to_vec() })
             }
-            ID_RESPONSE => {
-                need(RESPONSE_IU_LEN)?;
-                Ok(Self::Response { tag: tag_of(bytes), code: bytes[7] })
-            }
-            ID_READ_READY => need(READY_IU_LEN).map(|()| Self::ReadReady(tag_of(bytes))),
-            ID_WRITE_READY => need(READY_IU_LEN).map(|()| Self::WriteReady(tag_of(bytes))),
-            _ => {
-                need(1)?;
-                Err(IuError::Id(id))
-            }
+            ID_RESPONSE => Ok(Self::Response { tag: tag_of(bytes), code: bytes[7] }),
+            ID_READ_READY => Ok(Self::ReadReady(tag_of(bytes))),
+            ID_WRITE_READY => Ok(Self::WriteReady(tag_of(bytes))),
+            _ => Err(ParseError(format!("information unit {id:#04x} does not belong on this pipe"))),
         }
     }
 }
@@ -241,7 +213,7 @@ mod tests {
         #[test]
         fn commands_survive_the_wire(tag: u16, cdb: [u8; 16]) {
             let unit = CommandIu { tag: Tag(tag), lun: 0, cdb: Cdb::new(&cdb).unwrap() };
-            proptest::prop_assert_eq!(HostIu::parse(&unit.to_bytes()), Ok(HostIu::Command(unit)));
+            proptest::prop_assert_eq!(HostIu::parse(&unit.to_bytes()), Some(HostIu::Command(unit)));
         }
 
         #[test]

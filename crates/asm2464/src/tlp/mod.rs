@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::ParseError;
 use crate::scsi::XdataAddress;
 use crate::serde_text::{serde_as_text, text_schema};
 
@@ -50,15 +51,10 @@ impl Bdf {
     }
 }
 
-/// The text is not a bus, device and function number.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a bus, device and function number, as in 04:00.0")]
-pub struct ParseBdfError(String);
-
 impl FromStr for Bdf {
-    type Err = ParseBdfError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let parse = || {
             let (bus, rest) = text.split_once(':')?;
             let (device, function) = rest.split_once('.')?;
@@ -66,7 +62,9 @@ impl FromStr for Bdf {
             Some(Self::new(hex(bus)?, hex(device)?, hex(function)?))
         };
         // Only what it prints: no signs, no invalid bits.
-        parse().filter(|bdf| bdf.to_string() == text).ok_or_else(|| ParseBdfError(text.to_owned()))
+        let parsed = parse().filter(|bdf| bdf.to_string() == text);
+        let wrong = || format!("{text:?} is not a bus, device and function number, as in 04:00.0");
+        parsed.ok_or_else(|| ParseError(wrong()))
     }
 }
 

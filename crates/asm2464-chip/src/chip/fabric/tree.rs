@@ -1,6 +1,6 @@
 //! Devices below the root port: built from their descriptions, and reached through the ports' registers.
 
-use thiserror::Error;
+use asm2464::ParseError;
 
 use super::device::{
     BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, DeviceRole, DeviceSpec, Engine, LinkSpec, MEMORY_WINDOW,
@@ -8,32 +8,6 @@ use super::device::{
 };
 use super::drive::NvmeController;
 use super::{Bdf, ConfigAddress, HostMemory, Nowhere, TlpCompletion};
-
-/// Reasons why device descriptions don't form a tree.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum TreeError {
-    /// A path is malformed.
-    #[error("{0:?} is not a path from the root port, expected DEVICE or DEVICE.FUNCTION (0-31, 0-7) with `/` between")]
-    Path(String),
-    /// A port on the way to the device is missing.
-    #[error("{0:?}: the port above it is not described")]
-    NoPort(String),
-    /// A device is described twice.
-    #[error("{0:?} is described twice")]
-    Twice(String),
-    /// There is more than one device behind a link.
-    #[error("{0:?}: a link has one device on it, and its number is 0")]
-    NotOnLink(String),
-    /// A BAR's size is impossible, or the BARs don't fit into the registers.
-    #[error(
-        "{0:?}: a BAR is 0 bytes or a power of two from 16 on, up to 2 GiB in one register; six registers at most, \
-         two for a port"
-    )]
-    Bars(String),
-    /// A device has BARs besides those of its engine.
-    #[error("{0:?}: its `engine` brings its own BARs; leave `bar` out")]
-    EngineBars(String),
-}
 
 /// A device with the devices behind it.
 #[derive(Debug)]
@@ -68,8 +42,8 @@ impl Node {
     /// Builds the bridge's root port with these devices behind it.
     ///
     /// # Errors
-    /// [`TreeError`].
-    pub(super) fn root(specs: &[DeviceSpec]) -> Result<Self, TreeError> {
+    /// As [`Fabric::of_devices`](super::Fabric::of_devices).
+    pub(super) fn root(specs: &[DeviceSpec]) -> Result<Self, ParseError> {
         let mut described: Vec<Described<'_>> = Vec::new();
         for spec in specs {
             described.push((way(&spec.at)?, spec));
@@ -80,10 +54,10 @@ impl Node {
             let is_before = |way: &Way| described[..index].iter().any(|(before, _)| before == way);
             let above = &way[..way.len() - 1];
             if !above.is_empty() && !is_before(above) {
-                return Err(TreeError::NoPort(spec.at.clone()));
+                return Err(wrong(spec, "the port above it is not described"));
             }
             if is_before(way) {
-                return Err(TreeError::Twice(spec.at.clone()));
+                return Err(ParseError(format!("{:?} is described twice", spec.at)));
             }
         }
         let spec = root_itself();
@@ -98,15 +72,17 @@ impl Node {
         kind: DeviceRole,
         link: LinkSpec,
         is_multi_function: bool,
-    ) -> Result<Self, TreeError> {
+    ) -> Result<Self, ParseError> {
         let most = if kind.is_port() { 2 } else { 6 };
         let bars = spec.all_bars();
         let registers: usize = bars.iter().map(|bar| bar.registers()).sum();
         if registers > most || bars.iter().any(|bar| !bar.is_possible()) {
-            return Err(TreeError::Bars(spec.at.clone()));
+            let what = "a BAR is 0 bytes or a power of two from 16 on, up to 2 GiB in one register; six registers at \
+                        most, two for a port";
+            return Err(wrong(spec, what));
         }
         if !matches!(spec.engine, Engine::None) && !spec.bars.is_empty() {
-            return Err(TreeError::EngineBars(spec.at.clone()));
+            return Err(wrong(spec, "its `engine` brings its own BARs; leave `bar` out"));
         }
         let is_behind = |way: &Way, port: &Way| way.len() == port.len() + 1 && way.starts_with(port);
         let below: Vec<&Described<'_>> = described.iter().filter(|(way, _)| is_behind(way, at)).collect();
@@ -121,7 +97,7 @@ impl Node {
         for (way, its_spec) in &below {
             let number = way[at.len()].0;
             if kind.has_link_below() && number != 0 {
-                return Err(TreeError::NotOnLink(its_spec.at.clone()));
+                return Err(wrong(its_spec, "a link has one device on it, and its number is 0"));
             }
             let functions = below.iter().filter(|(other, _)| other[at.len()].0 == number).count();
             let is_port = described.iter().any(|(other, _)| is_behind(other, way));
@@ -229,12 +205,21 @@ impl Node {
 }
 
 /// Parses the steps of a path. There are at most 255, because there are no more buses.
-fn way(path: &str) -> Result<Vec<(u8, u8)>, TreeError> {
+fn way(path: &str) -> Result<Vec<(u8, u8)>, ParseError> {
     let number = |text: &str, most: u8| text.parse::<u8>().ok().filter(|number| *number <= most);
     let step = |text: &str| {
         let (device, function) = text.split_once('.').unwrap_or((text, "0"));
         Some((number(device, 31)?, number(function, 7)?))
     };
     let steps: Option<Vec<_>> = path.split('/').map(step).collect();
-    steps.filter(|steps| steps.len() <= 255).ok_or_else(|| TreeError::Path(path.to_owned()))
+    let wrong = || {
+        let form = "expected DEVICE or DEVICE.FUNCTION (0-31, 0-7) with `/` between";
+        ParseError(format!("{path:?} is not a path from the root port, {form}"))
+    };
+    steps.filter(|steps| steps.len() <= 255).ok_or_else(wrong)
+}
+
+/// The error of a device whose description does not fit.
+fn wrong(spec: &DeviceSpec, what: &str) -> ParseError {
+    ParseError(format!("{:?}: {what}", spec.at))
 }

@@ -5,9 +5,10 @@
 #[cfg(test)]
 mod tests;
 
+use asm2464::ParseError;
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{
-    BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor, TreeError,
+    BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor,
 };
 use serde::Deserialize;
 
@@ -230,7 +231,7 @@ pub enum ScenarioError {
     Serial(String),
     /// The devices don't make a tree.
     #[error("`device`: {0}")]
-    Devices(#[from] TreeError),
+    Devices(ParseError),
     /// Both `behind` and devices are given.
     #[error("`device` describes what is behind the bridge; leave `behind` out")]
     BehindTwice,
@@ -262,7 +263,7 @@ impl Scenario {
             if scenario.behind != Behind::Gpu {
                 return Err(ScenarioError::BehindTwice);
             }
-            Fabric::of_devices(&scenario.specs())?;
+            Fabric::of_devices(&scenario.specs()).map_err(ScenarioError::Devices)?;
         }
         if let Some(serial) = &scenario.serial
             && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))

@@ -200,9 +200,9 @@ fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashe
     let (first, second) = read.split_at_mut(0xFF00);
     bridge.read_flash(Part::One, first).unwrap();
     bridge.read_flash(Part::Two, second).unwrap();
-    assert_eq!(Image::parse(&read), Ok(image));
+    assert_eq!(Image::parse(&read).unwrap(), image);
     let block = bridge.read_config(BlockIndex::One).unwrap();
-    assert_eq!(ConfigBlock::parse(BlockIndex::One, &block), Ok(one));
+    assert_eq!(ConfigBlock::parse(BlockIndex::One, &block).unwrap(), one);
 }
 
 #[test]

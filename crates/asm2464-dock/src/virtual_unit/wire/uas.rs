@@ -63,10 +63,10 @@ impl UasWire {
         effect: &mut dyn FnMut(u8) -> WireEffect,
     ) -> PacketOut {
         let command = match HostIu::parse(packet) {
-            Ok(HostIu::Command(command)) => command,
+            Some(HostIu::Command(command)) => command,
             other => {
                 let reply = target.bulk_out(COMMAND_OUT, 0, packet);
-                if let (Ok(HostIu::Task(task)), PacketOut::Accepted) = (other, reply) {
+                if let (Some(HostIu::Task(task)), PacketOut::Accepted) = (other, reply) {
                     self.tasks.retain(|known| match task.function {
                         ABORT_TASK => known.tag != task.managed,
                         LOGICAL_UNIT_RESET => false,

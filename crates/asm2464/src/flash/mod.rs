@@ -130,20 +130,28 @@ text_schema!(JedecId, "^[0-9A-F]{2}( [0-9A-F]{2}){2}$", "Maker, type and capacit
 
 impl JedecId {
     /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the
-    /// makers' data sheets.
+    /// makers' data sheets; flashrom's `flashchips.h`, which has parts of all but Zbit at these IDs.
     pub const fn maker(self) -> Option<&'static str> {
-        match self.0[0] {
-            0x85 => Some("Puya"),
-            0x9D => Some("ISSI"),
-            0xC2 => Some("Macronix"),
-            0xC8 => Some("GigaDevice"),
-            0xEF => Some("Winbond"),
-            _ => None,
-        }
+        Some(match self.0[0] {
+            0x0B => "XTX",
+            0x1C => "EON",
+            // XMC's number without its continuation codes, which is also STMicroelectronics', and so Micron's.
+            0x20 => "XMC or Micron",
+            0x5E => "Zbit",
+            0x68 => "Boya",
+            0x85 => "Puya",
+            0x9D => "ISSI",
+            0xA1 => "Fudan",
+            0xC2 => "Macronix",
+            0xC8 => "GigaDevice",
+            0xEF => "Winbond",
+            _ => return None,
+        })
     }
 
     /// Returns how many bytes the flash has; `None` if that is not known. In the IDs of the makers above, the third byte
-    /// is the logarithm of it. At most 16 MiB, which a 24-bit address reaches. Source: the makers' data sheets.
+    /// is the logarithm of it, up to 16 MiB, which a 24-bit address reaches. (From 64 MiB on, some count on in decimal:
+    /// 20 follows 19.) Source: the makers' data sheets; the sizes in flashrom's `flashchips` and in Linux's `spi-nor`.
     pub const fn capacity(self) -> Option<usize> {
         match (self.maker(), self.0[2]) {
             (Some(_), exponent @ 0x11..=0x18) => Some(1 << exponent),
@@ -254,10 +262,23 @@ mod tests {
     #[test]
     fn an_id_says_how_many_bytes_a_flash_has_if_its_maker_is_known_and_three_address_bytes_reach_them() {
         let capacity = |id: &str| id.parse::<JedecId>().unwrap().capacity();
-        for (id, bytes) in [("C2 28 15", DUMP_LEN), ("EF 30 13", 0x8_0000), ("C8 40 18", 0x100_0000)] {
+        for (id, bytes) in [
+            ("C2 28 15", DUMP_LEN),
+            ("EF 30 13", 0x8_0000),
+            ("C8 40 18", 0x100_0000),
+            // XT25F64B, EN25QH16, XM25QH128A, N25Q032, ZB25VQ128, B.25D16A, FM25Q08.
+            ("0B 40 17", 0x80_0000),
+            ("1C 70 15", 0x20_0000),
+            ("20 70 18", 0x100_0000),
+            ("20 BA 16", 0x40_0000),
+            ("5E 40 18", 0x100_0000),
+            ("68 40 15", 0x20_0000),
+            ("A1 40 14", 0x10_0000),
+        ] {
             assert_eq!(capacity(id), Some(bytes), "{id}");
         }
-        for id in ["12 34 15", "C2 28 19", "EF 30 10", "9D 7B FF"] {
+        // The last two are IS25LQ016 and XM25QH512C, whose third byte is no logarithm.
+        for id in ["12 34 15", "C2 28 19", "EF 30 10", "9D 7B FF", "9D 14 45", "20 40 20"] {
             assert_eq!(capacity(id), None, "{id}");
         }
     }

@@ -149,7 +149,7 @@ impl PlainResponder {
                     _ => self.responses.push((command.tag, INVALID_IU)),
                 }
             }
-            Some(HostIu::Task(task)) => self.responses.push((task.tag, NOT_SUPPORTED)),
+            Some(HostIu::Task { tag, .. }) => self.responses.push((tag, NOT_SUPPORTED)),
             None => return Reply::Stall,
         }
         Reply::Done(data.len())

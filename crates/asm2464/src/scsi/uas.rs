@@ -7,13 +7,13 @@ use crate::ParseError;
 /// Bytes in a command IU without an extended CDB.
 pub const COMMAND_IU_LEN: usize = 32;
 /// Bytes in a task management IU.
-pub const TASK_IU_LEN: usize = 16;
+const TASK_IU_LEN: usize = 16;
 /// Bytes in a sense IU before its sense data.
-pub const SENSE_IU_HEADER_LEN: usize = 16;
+const SENSE_IU_HEADER_LEN: usize = 16;
 /// Bytes in a response IU.
-pub const RESPONSE_IU_LEN: usize = 8;
+const RESPONSE_IU_LEN: usize = 8;
 /// Bytes in a read-ready or write-ready IU.
-pub const READY_IU_LEN: usize = 4;
+const READY_IU_LEN: usize = 4;
 
 /// The ID of a command IU.
 pub const ID_COMMAND: u8 = 0x01;
@@ -50,26 +50,20 @@ pub const ABORT_TASK: u8 = 0x01;
 /// Task management function: ends all commands of a logical unit (UAS-3, table 19).
 pub const LOGICAL_UNIT_RESET: u8 = 0x08;
 
-/// A task management IU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskIu {
-    /// This IU's own tag.
-    pub tag: Tag,
-    /// The function, such as [`ABORT_TASK`].
-    pub function: u8,
-    /// The tag of the command to end.
-    pub managed: Tag,
-    /// Logical unit number, single-level.
-    pub lun: u8,
-}
-
 /// An IU on the command pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostIu {
     /// A command.
     Command(CommandIu),
     /// A task management request.
-    Task(TaskIu),
+    Task {
+        /// This IU's own tag.
+        tag: Tag,
+        /// The function, such as [`ABORT_TASK`].
+        function: u8,
+        /// The tag of the command to end.
+        managed: Tag,
+    },
 }
 
 /// An IU on the status pipe.
@@ -121,7 +115,7 @@ impl HostIu {
             ID_TASK => {
                 let bytes = bytes.first_chunk::<TASK_IU_LEN>()?;
                 let managed = Tag(u16::from_be_bytes([bytes[6], bytes[7]]));
-                Some(Self::Task(TaskIu { tag: tag_of(bytes), function: bytes[4], managed, lun: bytes[9] }))
+                Some(Self::Task { tag: tag_of(bytes), function: bytes[4], managed })
             }
             _ => None,
         }

@@ -128,7 +128,8 @@ impl TlpKind {
 pub struct Tlp {
     /// Kind of the request.
     pub kind: TlpKind,
-    /// A memory address, or the result of [`config_address`]. A multiple of 4.
+    /// A memory address; of configuration space, bus, device, function and offset as in bytes 8 to 11 of the request. A
+    /// multiple of 4.
     pub address: u64,
     /// Byte enables, bit n for byte n of the dword.
     pub enables: u8,
@@ -180,7 +181,7 @@ impl fmt::Display for Tlp {
 
 /// Encodes the address of a dword of configuration space as in bytes 8 to 11 of a configuration request (PCIe 5.0,
 /// 2.2.7). `device` is 0 to 31, `function` 0 to 7, `offset` 0 to 0xFFC.
-pub const fn config_address(bus: u8, device: u8, function: u8, offset: u16) -> u64 {
+const fn config_address(bus: u8, device: u8, function: u8, offset: u16) -> u64 {
     (bus as u64) << 24 | (device as u64 & 0x1F) << 19 | (function as u64 & 7) << 16 | (offset as u64 & 0xFFC)
 }
 

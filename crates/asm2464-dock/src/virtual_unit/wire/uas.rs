@@ -66,9 +66,9 @@ impl UasWire {
             Some(HostIu::Command(command)) => command,
             other => {
                 let reply = target.bulk_out(COMMAND_OUT, 0, packet);
-                if let (Some(HostIu::Task(task)), PacketOut::Accepted) = (other, reply) {
-                    self.tasks.retain(|known| match task.function {
-                        ABORT_TASK => known.tag != task.managed,
+                if let (Some(HostIu::Task { function, managed, .. }), PacketOut::Accepted) = (other, reply) {
+                    self.tasks.retain(|known| match function {
+                        ABORT_TASK => known.tag != managed,
                         LOGICAL_UNIT_RESET => false,
                         _ => true,
                     });

@@ -1,11 +1,11 @@
 //! The units that a GPU runtime opens, by their USB IDs, where it looks for their GPU, and which firmware it drives.
 
-use asm2464::firmware::{UsbId, is_runtime_product, open_build_lacks};
+use asm2464::firmware::{UsbId, is_runtime_product};
 use asm2464::scsi::runtime::Variables;
 use asm2464_dock::files::toml_file::{self, TomlError};
 use serde::Deserialize;
 
-use crate::image::Firmware;
+use crate::image::{Firmware, open_build_lacks};
 
 /// The runtime that drives the open firmware.
 pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
@@ -127,7 +127,6 @@ mod tests {
 
     #[test]
     fn a_runtime_drives_what_it_opens_initialises_and_names() {
-        use asm2464::digest::Sha256Digest;
         use asm2464_chip::practice;
 
         use crate::image::KnownImage;
@@ -136,7 +135,7 @@ mod tests {
         let runtime = crate::embedded::runtime().unwrap();
         let library = Library::of_repository().unwrap();
         let stock = practice::image();
-        let digest = Sha256Digest(stock.sha256());
+        let digest = stock.sha256();
         let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
         let patched = set.apply().unwrap().image;
         let [stock, patched, open] =

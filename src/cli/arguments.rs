@@ -7,7 +7,6 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
@@ -47,7 +46,7 @@ impl PatchDirs {
             }
         }
         let practice = practice::image();
-        library.know(Sha256Digest(practice.sha256()), "practice", practice.version());
+        library.know(practice.sha256(), "practice", practice.version());
         for (origin, text) in user_files::read_toml_files(&self.dirs)? {
             // Patched images and their receipts may be in the same folder.
             if Receipt::parse(&origin, &text).is_err() {

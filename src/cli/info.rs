@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::fetch::Md5Digest;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
 use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
 use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
 use crate::shell;
-use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
+use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
 use asm2464::flash::CONFIG_LEN;
@@ -253,7 +254,7 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     fn of(image: &'a Image, library: &'a Library) -> Self {
-        let identified = patch::identify(library, image, Sha256Digest(image.sha256()));
+        let identified = patch::identify(library, image, image.sha256());
         let open = if identified.is_none() { OpenImage::of(image) } else { None };
         let version = Some(image.version()).filter(|version| open.is_none() && version.has_date());
         let base = identified.as_ref().map(|found| library.image_words(&found.base, image.version()));

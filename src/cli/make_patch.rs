@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_patch_that_applies() {
         let image = practice::image();
-        let sha256 = Sha256Digest(image.sha256());
+        let sha256 = image.sha256();
         let site: CodeAddress = "b1:0xEF4F".parse().unwrap();
         let start = site.body_offset().0 as usize;
         let hunk = Hunk {

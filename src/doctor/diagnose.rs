@@ -1,7 +1,7 @@
 //! Diagnosis from an examination, line by line, with advice. Pure.
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, open_build_lacks};
+use asm2464::firmware::BridgeState;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage};
 use asm2464_host::pcie::{Function, Survey, class_name, vendor_name};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use self::Verdict::{Bad, Good, Note, Unknown};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
+use crate::image::open_build_lacks;
 use crate::restart::retrains;
 use crate::runtimes::{Drives, OPEN_RUNTIME, PATCHED_RUNTIME, Runtime};
 use crate::unit::facts::{

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, open_build};
 use asm2464::{AnyFailure, Failure, Kind, ParseError};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;
 use derive_more::Display;
+use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
 
 use super::http::is_http;
@@ -47,6 +48,47 @@ pub struct Manifest {
     /// Sources, in the order in which to try them.
     #[serde(default)]
     pub mirrors: Vec<Mirror>,
+}
+
+/// An MD5 digest. Vendors and older tools publish it. It identifies a download, but does not protect it from
+/// tampering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize, Deserialize)]
+#[display("{}", to_hex(_0, ""))]
+#[serde(try_from = "String", into = "String")]
+pub struct Md5Digest(pub [u8; 16]);
+
+impl Md5Digest {
+    /// Computes the digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Md5::digest(bytes).into())
+    }
+}
+
+impl TryFrom<String> for Md5Digest {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        let wrong = |_| ParseError(format!("{} hexadecimal digits, expected 32", text.len()));
+        parse_hex(&text)?.try_into().map(Self).map_err(wrong)
+    }
+}
+
+impl From<Md5Digest> for String {
+    fn from(digest: Md5Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for Md5Digest {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Md5Digest".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let description = "An MD5 in hexadecimal.";
+        schemars::json_schema!({ "type": "string", "pattern": "^[0-9a-f]{32}$", "description": description })
+    }
 }
 
 /// The version in a known image.
@@ -235,6 +277,18 @@ mod tests {
              system/hardware/chestnut/firmware_wrapped.bin"
         );
         assert!(open.build.as_ref().unwrap().contains("checkout ed4e39b"));
+    }
+
+    #[test]
+    fn the_md5_of_the_published_test_vector() {
+        // RFC 1321.
+        let digest = Md5Digest::of(b"abc");
+        assert_eq!(digest.to_string(), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(Md5Digest::try_from(digest.to_string()), Ok(digest));
+        assert_eq!(
+            Md5Digest::try_from("abcd".to_owned()).unwrap_err().to_string(),
+            "4 hexadecimal digits, expected 32"
+        );
     }
 
     #[test]

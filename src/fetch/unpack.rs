@@ -1,14 +1,14 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
-use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupted;
 use asm2464::{AnyFailure, Failure, Kind};
 
 use super::archive::{Archive, Budget};
 use super::http::{FetchError, is_html};
-use super::manifest::{Manifest, Manifests};
+use super::manifest::{Manifest, Manifests, Md5Digest};
 use super::updater::{self, EmbeddedImage};
 use crate::file_kind::FileKind;
 
@@ -162,7 +162,7 @@ impl Search<'_> {
             return Err(Rank::Unsearchable.miss(unusable(origin, updater::no_image(bytes))));
         }
         let describe = |found: &EmbeddedImage| {
-            let digest = Sha256Digest(found.image.sha256());
+            let digest = found.image.sha256();
             let known = self.known.by_sha256(&digest);
             format!(
                 "{}{} at {:#x} in {}, {} bytes, SHA-256 {digest}",

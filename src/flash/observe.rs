@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use asm2464::AnyFailure;
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part, container_len};
 use asm2464::flash::image_file;
 use asm2464::interrupt::Interrupt;
@@ -105,7 +104,7 @@ impl Running {
                 let known = images.identify(&image);
                 (contents.sha256, contents.flashed) = (Some(known.sha256), Some(known.firmware.clone()));
             } else {
-                contents.sha256 = Some(Sha256Digest(image.sha256()));
+                contents.sha256 = Some(image.sha256());
             }
         }
         contents

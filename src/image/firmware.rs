@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId};
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, is_runtime_product, open_build};
 use asm2464_chip::chip::boot;
 use asm2464_chip::practice;
 use derive_more::Display;
@@ -46,7 +46,7 @@ impl Firmware {
         let version = image.version();
         let identified = identify(library, image, sha256);
         let practice = practice::image();
-        let is_practice = identified.as_ref().is_some_and(|found| found.base == Sha256Digest(practice.sha256()));
+        let is_practice = identified.as_ref().is_some_and(|found| found.base == practice.sha256());
         let base = match &identified {
             // Modified or not, it is no vendor image.
             _ if is_practice || version == practice.version() => Base::Practice,
@@ -149,7 +149,7 @@ impl OpenImage {
         }
         let enumerated = boot::enumerated(image).filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
         let build = commit(&enumerated.product)
-            .map_or_else(|| to_hex(&image.sha256(), "").chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
+            .map_or_else(|| image.sha256().to_string().chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
         Some(Self { product: enumerated.product, usb_id: enumerated.usb_id, build })
     }
 }
@@ -161,6 +161,23 @@ fn commit(product: &str) -> Option<&str> {
     (commit.len() == BUILD_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
 }
 
+/// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
+/// known. Since August 2026 the string contains the build's commit. Source: the open firmware's history; owners'
+/// reports.
+pub fn open_build_lacks(product: &str) -> Option<&'static str> {
+    match open_build(product) {
+        Some("v0.1") => Some(
+            "a build from before August 2026: E4 fails about once an hour. Builds from 6 July on may have USB4 code that \
+             was removed later. ed4e39b (8 August) has neither",
+        ),
+        Some(_) => None,
+        None if is_runtime_product(product) => None,
+        None => {
+            Some("a build whose name tinygrad refuses, as builds of 4 August 2026 have; ed4e39b (8 August) has another")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::BodyOffset;
@@ -170,7 +187,7 @@ mod tests {
     use crate::patch::{PatchSet, Selection};
 
     fn identified(image: &Image, library: &Library) -> Firmware {
-        Firmware::of(image, Sha256Digest(image.sha256()), library)
+        Firmware::of(image, image.sha256(), library)
     }
 
     #[test]
@@ -178,7 +195,7 @@ mod tests {
         let library = Library::of_repository().unwrap();
         let practice = practice::image();
         assert_eq!(identified(&practice, &library).to_string(), "practice image");
-        let digest = Sha256Digest(practice.sha256());
+        let digest = practice.sha256();
         let patched = PatchSet::resolve(&library, &Selection::default(), &practice, digest).unwrap().apply().unwrap();
         let firmware = identified(&patched.image, &library);
         assert_eq!(firmware.to_string(), "practice image with status-0x2a12");
@@ -201,7 +218,7 @@ mod tests {
         let text = crate::tests::repository("patches").pop().unwrap().1;
         let of = |text: &str| {
             let library = Library::of(&[("mine.toml", text)]).unwrap();
-            let set = PatchSet::resolve(&library, &Selection::default(), &practice, Sha256Digest(practice.sha256()));
+            let set = PatchSet::resolve(&library, &Selection::default(), &practice, practice.sha256());
             identified(&set.unwrap().apply().unwrap().image, &library)
         };
         let mine = text.replace("status-0x2a12", "mine");
@@ -209,6 +226,13 @@ mod tests {
         let without = text.replace("effects = [\"answers-writes\"]", "");
         assert_ne!(text, without);
         assert!(!of(&without).answers_writes(), "an id alone has no effect");
+    }
+
+    #[test]
+    fn the_product_string_shows_what_a_build_lacks() {
+        assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
+        assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
+        assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);
     }
 
     #[test]

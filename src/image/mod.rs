@@ -26,7 +26,7 @@ use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
 use asm2464_chip::chip::boot::{self, BootReport};
 
-pub use self::firmware::{Firmware, OpenImage};
+pub use self::firmware::{Firmware, OpenImage, open_build_lacks};
 use crate::patch::Library;
 
 /// An image and what it is.
@@ -43,7 +43,7 @@ pub struct KnownImage {
 impl KnownImage {
     /// Identifies an image.
     pub fn of(image: Image, library: &Library) -> Self {
-        let sha256 = Sha256Digest(image.sha256());
+        let sha256 = image.sha256();
         let firmware = Firmware::of(&image, sha256, library);
         Self { image, sha256, firmware }
     }
@@ -108,7 +108,7 @@ impl Images {
 
     /// Identifies an image, or returns what was known of it.
     pub fn identify(&self, image: &Image) -> Arc<KnownImage> {
-        let sha256 = Sha256Digest(image.sha256());
+        let sha256 = image.sha256();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&sha256) {
             return Arc::clone(known);
@@ -234,7 +234,7 @@ mod tests {
         let image = practice::image();
         let library = Library::of_repository().unwrap();
         let selection = Selection { add: vec!["e4-length-16".to_owned()], ..Selection::default() };
-        let set = PatchSet::resolve(&library, &selection, &image, Sha256Digest(image.sha256())).unwrap();
+        let set = PatchSet::resolve(&library, &selection, &image, image.sha256()).unwrap();
         let patched = set.apply().unwrap().image;
         let long_e4 = |image: &Image| proved(image).report.long_e4;
         assert_eq!([long_e4(&image), long_e4(&patched)], [Some(false), Some(true)]);

@@ -106,7 +106,7 @@ mod tests {
     fn a_hunk_inside_an_instruction_shows_the_whole_instruction() {
         let library = Library::of_repository().unwrap();
         let image = practice::image();
-        let digest = Sha256Digest(image.sha256());
+        let digest = image.sha256();
         let set = PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap();
         let patched = set.apply().unwrap().image;
         let (_, hunk) = set.hunks().next().unwrap();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Part;
 use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SLOT_LEN, Slot};
 use asmpatch::flash::backup_folder;
@@ -171,7 +170,7 @@ impl Around<'_> {
             claim(is_unchanged, || "\"changed\": false, but the flash changed".into())?;
         }
         if let (Some(image), Verb::Flash, End::Status(0)) = (world::image_in(self.after), self.verb, self.ended.end) {
-            let digest = Sha256Digest(image.sha256()).to_string();
+            let digest = image.sha256().to_string();
             let others: Vec<&String> = printed.digests.iter().filter(|printed| **printed != digest).collect();
             claim(others.is_empty(), || format!("SHA-256 {others:?}, the flash holds {digest}"))?;
         }

@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, known_blocks};
 use asm2464::flash::{FIRST_SLOT, SLOT_LEN, Slot};
 use asm2464_chip::mcu::FLASH_LEN;
@@ -48,7 +47,7 @@ impl World {
     pub fn new(folder: &Path) -> io::Result<Self> {
         let practice = practice::image();
         let library = asmpatch::embedded::patches().map_err(|failure| io::Error::other(failure.to_string()))?;
-        let digest = Sha256Digest(practice.sha256());
+        let digest = practice.sha256();
         let set = PatchSet::resolve(&library, &Selection::default(), &practice, digest).map_err(io::Error::other)?;
         let patched = set.apply().map_err(io::Error::other)?;
 

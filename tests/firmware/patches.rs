@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{Bank, FileOffset, Image};
+use asmpatch::fetch::Md5Digest;
 use asmpatch::patch::{PatchSet, Selection, unpatch};
 
 use crate::chip_images::{file, patched_by};

@@ -2,7 +2,6 @@
 //! fail.
 
 use asm2464::TransportKind;
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
@@ -35,7 +34,7 @@ fn every_image_boots_and_enumerates_on_a_newer_part() {
 fn the_image_250123_is_known_and_passes_every_check() {
     let image = Image::parse(&file("ASMPATCH_VENDOR_250123_IMAGE")).unwrap();
     let manifests = asmpatch::embedded::manifests(&[]).unwrap();
-    let known = manifests.by_sha256(&Sha256Digest(image.sha256())).unwrap();
+    let known = manifests.by_sha256(&image.sha256()).unwrap();
     assert_eq!((known.id.as_str(), known.version.to_string()), ("250123", image.version().to_string()));
     let report = boot::check(&image);
     assert!(report.passes(), "{report:#?}");

@@ -1,11 +1,9 @@
-//! SHA-256 and MD5 digests, written in hexadecimal.
+//! SHA-256 digests, and bytes in hexadecimal.
 
 use std::fmt;
 use std::str::FromStr;
 
 use derive_more::Display;
-#[cfg(feature = "digests")]
-use md5::Md5;
 #[cfg(feature = "digests")]
 use sha2::{Digest, Sha256};
 
@@ -17,31 +15,12 @@ use crate::serde_text::{serde_as_text, text_schema};
 #[display("{}", to_hex(_0, ""))]
 pub struct Sha256Digest(pub [u8; 32]);
 
-/// An MD5 digest. Vendors and older tools publish it. It identifies a download, but does not protect it from
-/// tampering.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
-#[display("{}", to_hex(_0, ""))]
-pub struct Md5Digest(pub [u8; 16]);
-
 #[cfg(feature = "digests")]
 impl Sha256Digest {
     /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
-}
-
-#[cfg(feature = "digests")]
-impl Md5Digest {
-    /// Computes the digest of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Md5::digest(bytes).into())
-    }
-}
-
-fn parse<const N: usize>(text: &str) -> Result<[u8; N], ParseError> {
-    let wrong = |_| ParseError(format!("{} hexadecimal digits, expected {}", text.len(), 2 * N));
-    parse_hex(text)?.try_into().map_err(wrong)
 }
 
 /// Parses hexadecimal bytes, in upper or lower case.
@@ -64,31 +43,23 @@ pub fn to_hex(bytes: &[u8], between: &str) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
 }
 
-macro_rules! hexadecimal {
-    ($type:ident) => {
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{self}")
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = ParseError;
-
-            fn from_str(text: &str) -> Result<Self, ParseError> {
-                parse(text).map(Self)
-            }
-        }
-
-        serde_as_text!($type);
-    };
+impl fmt::Debug for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
-hexadecimal!(Sha256Digest);
-hexadecimal!(Md5Digest);
+impl FromStr for Sha256Digest {
+    type Err = ParseError;
 
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = |_| ParseError(format!("{} hexadecimal digits, expected 64", text.len()));
+        parse_hex(text)?.try_into().map(Self).map_err(wrong)
+    }
+}
+
+serde_as_text!(Sha256Digest);
 text_schema!(Sha256Digest, "^[0-9a-f]{64}$", "A SHA-256 in hexadecimal.");
-text_schema!(Md5Digest, "^[0-9a-f]{32}$", "An MD5 in hexadecimal.");
 
 #[cfg(test)]
 mod tests {
@@ -96,9 +67,8 @@ mod tests {
 
     #[cfg(feature = "digests")]
     #[test]
-    fn digests_of_the_published_test_vectors() {
-        // RFC 1321 and FIPS 180-2.
-        assert_eq!(Md5Digest::of(b"abc").to_string(), "900150983cd24fb0d6963f7d28e17f72");
+    fn the_digest_of_the_published_test_vector() {
+        // FIPS 180-2.
         assert_eq!(
             Sha256Digest::of(b"abc").to_string(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -107,9 +77,9 @@ mod tests {
 
     #[test]
     fn bad_hexadecimal_says_what_is_wrong() {
-        let refused = |text: &str| text.parse::<Md5Digest>().unwrap_err().to_string();
+        let refused = |text: &str| text.parse::<Sha256Digest>().unwrap_err().to_string();
         assert_eq!(refused("abc"), "odd number of hexadecimal digits: 3");
-        assert_eq!(refused("abcd"), "4 hexadecimal digits, expected 32");
+        assert_eq!(refused("abcd"), "4 hexadecimal digits, expected 64");
         assert_eq!(refused("abxd"), "'x' at position 2 is not a hexadecimal digit");
     }
 
@@ -123,7 +93,7 @@ mod tests {
 
         #[test]
         fn parsing_any_text_never_panics(text: String) {
-            let _ = text.parse::<Md5Digest>();
+            let _ = text.parse::<Sha256Digest>();
         }
     }
 }

@@ -6,7 +6,6 @@ use crate::tests::unknown_open_build;
 use crate::unit::facts::HostState;
 use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem};
 use asm2464::Bdf;
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::flash::JedecId;
 use asm2464::interrupt::Interrupt;
@@ -26,7 +25,7 @@ type Diagnosis = doctor::Diagnosis<String>;
 fn patched() -> Image {
     let image = practice::image();
     let library = crate::embedded::patches().unwrap();
-    let digest = Sha256Digest(image.sha256());
+    let digest = image.sha256();
     PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
 }
 

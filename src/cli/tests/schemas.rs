@@ -9,8 +9,9 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::devices::KnownDevice;
+use crate::fetch::Md5Digest;
 use asm2464::Bdf;
-use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, UsbId};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

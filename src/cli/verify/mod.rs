@@ -260,7 +260,7 @@ fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
         let manifests = crate::embedded::manifests(&[]).ok()?;
         Image::parse(&arguments::cache(None).ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok()
     };
-    Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
+    Some(practice::image()).filter(|image| image.sha256() == *sha256).or_else(cached)
 }
 
 fn summary(library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>) -> String {

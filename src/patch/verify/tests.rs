@@ -10,7 +10,7 @@ use super::*;
 fn patched() -> (Library, Vec<u8>, Receipt) {
     let library = Library::of_repository().unwrap();
     let image = practice::image();
-    let digest = Sha256Digest(image.sha256());
+    let digest = image.sha256();
     let patched = PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap();
     (library, patched.image.to_file(), patched.receipt)
 }
@@ -22,13 +22,13 @@ fn codes(findings: &[AnyFailure]) -> Vec<&str> {
 
 fn practice_original(sha256: &Sha256Digest) -> Option<Image> {
     let image = practice::image();
-    (image.sha256() == sha256.0).then_some(image)
+    (image.sha256() == *sha256).then_some(image)
 }
 
 #[test]
 fn a_patched_image_matches_its_receipt_and_its_base() {
     let (library, file, receipt) = patched();
-    let base = Sha256Digest(practice::image().sha256());
+    let base = practice::image().sha256();
     let expect = Expectations { receipt: Some(&receipt), image: Some(base), originals: None };
     let verification = verify_file(&library, &file, &expect);
     assert!(verification.is_valid(), "{:?}", verification.findings);
@@ -60,7 +60,7 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
     let (library, file, _) = patched();
     let mut broken = file.clone();
     broken[0x100] ^= 0xFF;
-    let base = Sha256Digest(practice::image().sha256());
+    let base = practice::image().sha256();
     let expect = Expectations { image: Some(base), originals: Some(&practice_original), ..Default::default() };
     let verification = verify_file(&library, &broken, &expect);
     assert_eq!(codes(&verification.findings), ["checksum"]);
@@ -103,7 +103,7 @@ fn foreign_bytes_in_place_of_a_patch_are_found_without_the_original() {
     let (library, file, _) = patched();
     let mut image = Image::parse(&file).unwrap();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x99]));
-    let base = Sha256Digest(practice::image().sha256());
+    let base = practice::image().sha256();
     let expect = Expectations { image: Some(base), ..Default::default() };
     let findings = verify_file(&library, &image.to_file(), &expect).findings;
     assert_eq!(codes(&findings), ["unknown_base", "hunk"]);
@@ -137,7 +137,7 @@ fn a_patch_that_came_with_an_image_explains_the_change_but_is_not_trusted() {
     let mark = format!(
         "id = 'mark'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[[images]]\nsha256 = '{}'\nname = 'practice'\n\
          [[images.hunks]]\nat = 'file:0x16ebe'\nexpect = '0000'\nnew = '2222'\n",
-        Sha256Digest(image.sha256())
+        image.sha256()
     );
     let setting =
         "id = 'setting'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[config]\nflags = 'ffffffff'\n";
@@ -146,11 +146,11 @@ fn a_patch_that_came_with_an_image_explains_the_change_but_is_not_trusted() {
         for (origin, text) in [("mark.toml", mark.as_str()), ("setting.toml", setting)] {
             if is_vouched { library.add(origin, text) } else { library.add_unvouched(origin, text) }.unwrap();
         }
-        library.know(Sha256Digest(image.sha256()), "practice", image.version());
+        library.know(image.sha256(), "practice", image.version());
         library
     };
     let own = library(true);
-    let digest = Sha256Digest(image.sha256());
+    let digest = image.sha256();
     let patched = PatchSet::resolve(&own, &Selection::default(), &image, digest).unwrap().apply().unwrap();
     let file = patched.image.to_file();
     let expect = Expectations { receipt: Some(&patched.receipt), ..Default::default() };

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image, UsbId};
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
@@ -162,7 +161,7 @@ pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
     let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
     let selection = Selection { add, ..Selection::default() };
     let library = asmpatch::embedded::patches().unwrap();
-    let digest = Sha256Digest(image.sha256());
+    let digest = image.sha256();
     PatchSet::resolve(&library, &selection, image, digest).unwrap().apply().unwrap()
 }
 

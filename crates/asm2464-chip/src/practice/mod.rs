@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {
-        let digest: String = image().sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = image().sha256().to_string();
         assert_eq!(
             digest, SHA256,
             "the practice image has changed: put its new SHA-256 into this test and into every patches/*.toml that \

@@ -117,23 +117,6 @@ pub fn open_build(product: &str) -> Option<&str> {
     product.strip_prefix("custom").map(str::trim)
 }
 
-/// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
-/// known. Since August 2026 the string contains the build's commit. Source: the open firmware's history; owners'
-/// reports.
-pub fn open_build_lacks(product: &str) -> Option<&'static str> {
-    match open_build(product) {
-        Some("v0.1") => Some(
-            "a build from before August 2026: E4 fails about once an hour. Builds from 6 July on may have USB4 code that \
-             was removed later. ed4e39b (8 August) has neither",
-        ),
-        Some(_) => None,
-        None if is_runtime_product(product) => None,
-        None => {
-            Some("a build whose name tinygrad refuses, as builds of 4 August 2026 have; ed4e39b (8 August) has another")
-        }
-    }
-}
-
 /// Builds of the open firmware whose F4, with wValue 1, sets 0xCC30.0 and resets the CPU in one request. Sources: the
 /// patch to ed4e39b in asiusai/openpilot, September 2026; asmpatch's practice image.
 const BUILDS_WITH_F4: [&str; 2] = ["ed4e39b7-quiet1", "practice"];
@@ -155,13 +138,6 @@ pub fn is_runtime_product(product: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_product_string_shows_what_a_build_lacks() {
-        assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
-        assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
-        assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);
-    }
 
     #[test]
     fn a_usb_id_reads_as_lsusb_prints_it_and_nothing_else_does() {

@@ -13,7 +13,7 @@ pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - CONTAINER_EXTRA;
 pub const MAX_FILE_LEN: usize = Part::One.max_len() + Part::Two.max_len();
 const HEADER_LEN: usize = 4;
 /// Bytes of header and trailer around the body.
-pub const CONTAINER_EXTRA: usize = HEADER_LEN + TRAILER_LEN;
+const CONTAINER_EXTRA: usize = HEADER_LEN + TRAILER_LEN;
 /// The shortest body that is accepted: long enough to hold the version.
 pub const MIN_BODY_LEN: usize = VERSION_AT + 6;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
@@ -120,8 +120,8 @@ impl Image {
 
     /// Returns the file's SHA-256.
     #[cfg(feature = "digests")]
-    pub fn sha256(&self) -> [u8; 32] {
-        crate::digest::Sha256Digest::of(&self.to_file()).0
+    pub fn sha256(&self) -> crate::digest::Sha256Digest {
+        crate::digest::Sha256Digest::of(&self.to_file())
     }
 
     /// Returns the version at CPU address 0x0200.

@@ -14,7 +14,6 @@ use std::fmt;
 use std::rc::Rc;
 
 use asm2464::TransportKind;
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{
     BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, Image, InterfaceClass, Part,
     UsbId, interface_classes, kept_bytes, known_blocks,
@@ -177,7 +176,7 @@ impl<'a> BootedUnit<'a> {
         budget: &'a ProofBudget,
         checks: &'a mut Vec<Check>,
     ) -> Option<Self> {
-        debug!("powers on the chip model for {wire} with the image {}", Sha256Digest(image.sha256()));
+        debug!("powers on the chip model for {wire} with the image {}", image.sha256());
         let blocks = known_blocks();
         let mut driver = limited(powered_on(image, Speed::Super), budget);
         driver.chip.set_flash_defects(defects);

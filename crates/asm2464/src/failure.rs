@@ -1,7 +1,8 @@
 //! Errors with a kind and a stable code: callers act by the kind; programs and documents refer to the code.
 //!
 //! A [`Failure`] is an error that no caller tells from others of its kind. An error that callers match on has a type of
-//! its own, with kinds and codes from [`coded!`](crate::coded). [`AnyFailure`] boxes either.
+//! its own, with kinds and codes from [`coded!`](crate::coded). [`AnyFailure`] boxes either. A [`ParseError`] says what is
+//! wrong with a text or with bytes, and has neither.
 
 use std::error::Error;
 use std::fmt;

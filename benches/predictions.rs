@@ -15,8 +15,9 @@ use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::SRAM_LEN;
 use asm2464::tlp::Tlp;
+use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{CLOCK_MHZ, Work};
-use asm2464_dock::gpu_card::{TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Transport as _};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine as _, VendorTlp};
@@ -239,7 +240,7 @@ fn reads(table: &mut Table, image: &Image) -> BenchResult<()> {
     let mut found = vec![0; LEN];
     let name = "READ(16) of 64 KiB that a GPU completes, with the status patch only";
     table.add_each(name, &unit, LEN, || {
-        let complete = |bridge: &mut Bridge<AnyTransport>, entry| -> Result<(), TinyGpuError> {
+        let complete = |bridge: &mut Bridge<AnyTransport>, entry| -> Result<(), AnyFailure> {
             card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
         };
         Ok(bridge.read_sram_by_read16(&mut found, TIMEOUT, complete)?)
@@ -250,7 +251,7 @@ fn open(table: &mut Table, image: &Image) -> BenchResult<()> {
     let mut port = port(image, "")?;
     let mut bridge = port.open_control()?;
     let unit = port.unit();
-    bridge.tlp(&Tlp::config_write(1, 0, 0, 0x10, BAR as u32))?;
+    bridge.tlp(&Tlp::config_write(Bdf::new(1, 0, 0), 0x10, BAR as u32))?;
     let mut data = vec![0x5A; LEN];
     let name = "open firmware, F0 stream of writes";
     table.add_each(name, unit, LEN, || Ok(bridge.stream_write(BAR, &data)?))?;

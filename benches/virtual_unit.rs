@@ -37,7 +37,7 @@ const ROWS: [(&str, bool, Kind, usize, usize, bool); 9] = [
 
 fn unit(alternate: u8) -> VirtualUnit {
     let mut unit = plain::responder(0).expect("a responder");
-    unit.set_alternate(alternate).expect("the responder has both alternates");
+    assert!(unit.set_alternate(alternate), "the responder has both alternates");
     unit
 }
 

@@ -159,7 +159,7 @@ impl Rate<'_> {
                     piece => bridge.run(&mut Pieces::out(command, &data, piece))?,
                 }
                 // The answer to this request comes after the last bytes were written.
-                bridge.link_state()?;
+                bridge.link()?;
                 let took = began.elapsed();
                 let mut found = vec![0; bytes];
                 bridge.stream_read(BAR, &mut found)?;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use asm2464::firmware::{BridgeState, restarts_by_f4};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
-use asm2464::{AnyFailure, Coded as _, Kind};
-use asm2464_host::bridge::{CommandError, ControlError, OpenBridge, Port, PortError, UnitInfo};
+use asm2464::{AnyFailure, Kind};
+use asm2464_host::bridge::{CommandError, ControlError, OpenBridge, Port, UnitInfo};
 use asm2464_host::pcie::{Header, Pcie, PcieError};
 use derive_more::Display;
 use serde::Serialize;
@@ -390,7 +390,7 @@ impl Restarter<'_, '_> {
         if matches!(outcome, LevelEnd::Done(_)) && !now.has(UnitFaultKind::PcieLink) {
             // Some builds start with PCIe switched off. Builds without F3 refuse it.
             if let Ok(mut unit) = self.port.open_control()
-                && !unit.link_state().is_ok_and(|(_, is_up)| is_up)
+                && !unit.link().is_ok_and(|link| link.is_up)
             {
                 let _ = unit.pcie_power(true);
             }
@@ -462,16 +462,16 @@ impl Restarter<'_, '_> {
 }
 
 /// Returns the message of an error that the unit itself causes. Passes on any other: it forbids touching the unit.
-fn fault_message(error: PortError) -> Result<String, AnyFailure> {
+fn fault_message(error: AnyFailure) -> Result<String, AnyFailure> {
     match error.kind() {
         Kind::Unopened | Kind::Gone => Ok(error.to_string()),
-        _ => Err(error.into()),
+        _ => Err(error),
     }
 }
 
 /// Switches PCIe off and on, or resets what is behind the bridge on builds without F3.
 fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String, ControlError> {
-    if !unit.link_state()?.1 && switch_pcie_on(unit, interrupt)? && unit.link_state()?.1 {
+    if !unit.link()?.is_up && switch_pcie_on(unit, interrupt)? && unit.link()?.is_up {
         return Ok("PCIe's power on: it was off".to_owned());
     }
     if cycle_pcie(unit)? {
@@ -624,24 +624,24 @@ mod tests {
             self.unit.location()
         }
 
-        fn attached(&mut self) -> Result<UnitInfo, PortError> {
+        fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
             Ok(self.attached.clone())
         }
 
-        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
             self.unit.open_over(wanted)
         }
 
-        fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+        fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
             self.control_opened += 1;
             self.unit.open_control()
         }
 
-        fn power_cycle(&mut self) -> Result<bool, PortError> {
+        fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
             Ok(true)
         }
 
-        fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
+        fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, AnyFailure> {
             Ok(None)
         }
     }
@@ -782,27 +782,27 @@ mod tests {
             self.unit.location()
         }
 
-        fn attached(&mut self) -> Result<UnitInfo, PortError> {
+        fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
             if self.is_cycled && self.kind == Kind::Gone {
-                return Err(PortError::new(SystemError(self.kind)));
+                return Err(SystemError(self.kind).into());
             }
             self.unit.attached()
         }
 
-        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
-            if self.is_cycled { Err(PortError::new(SystemError(self.kind))) } else { self.unit.open_over(wanted) }
+        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+            if self.is_cycled { Err(SystemError(self.kind).into()) } else { self.unit.open_over(wanted) }
         }
 
-        fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+        fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
             self.unit.open_control()
         }
 
-        fn power_cycle(&mut self) -> Result<bool, PortError> {
+        fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
             self.is_cycled = true;
             self.unit.power_cycle()
         }
 
-        fn wait_for_return(&mut self, wait: Duration, ask: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
+        fn wait_for_return(&mut self, wait: Duration, ask: Interrupt<'_>) -> Result<Option<UnitInfo>, AnyFailure> {
             self.unit.wait_for_return(wait, ask)
         }
     }
@@ -817,7 +817,7 @@ mod tests {
         let report = restarted_unopened(Kind::Unopened).unwrap();
         assert_eq!(kinds(&report.after), [UnitFaultKind::Silent], "{report:?}");
         assert!(!report.is_success(), "{report:?}");
-        assert_eq!(restarted_unopened(Kind::Device).unwrap_err().coded().kind(), Kind::Device);
+        assert_eq!(restarted_unopened(Kind::Device).unwrap_err().kind(), Kind::Device);
     }
 
     #[test]

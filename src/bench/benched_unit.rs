@@ -7,7 +7,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::bridge::{Behind, BusSpeed};
-use asm2464_host::pcie::{EngineError, TlpEngine};
+use asm2464_host::pcie::{PcieError, TlpEngine};
 
 use super::path::DataPath;
 use super::pcie::{Memory, PcieDevices};
@@ -69,7 +69,7 @@ pub trait BenchedUnit {
     ) -> Option<(DataPath, Result<usize, Halt>)>;
 
     /// Writes a GPU's memory, at most [`BenchedFirmware::memory_len`] bytes.
-    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError>;
 
     /// Reads a GPU's memory.
     fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
@@ -84,7 +84,7 @@ pub trait BenchedUnit {
     ) -> Result<Outcome, AnyFailure>;
 
     /// Makes the unit usable again after a failure.
-    fn recover(&mut self) -> Result<(), EngineError>;
+    fn recover(&mut self) -> Result<(), PcieError>;
 
     /// Prepares the unit again after a path that gave no answer: its recovery clears what was prepared.
     fn after_silence(&mut self, _known: &UnitSurvey) -> Result<(), AnyFailure> {

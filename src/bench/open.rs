@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
-use asm2464_host::pcie::{EngineError, TlpEngine};
+use asm2464_host::pcie::{PcieError, TlpEngine};
 
 use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
@@ -46,7 +46,7 @@ impl BenchedUnit for OpenBridge {
 
     fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<UnitSurvey, AnyFailure> {
         self.set_timeout(plan.effort.timeout);
-        if plan.writes(BridgeState::OpenFirmware) && !self.link_state()?.1 {
+        if plan.writes(BridgeState::OpenFirmware) && !self.link()?.is_up {
             ask::switch_pcie_on(self, Interrupt::of_process())?;
         }
         Ok(UnitSurvey { looks: true, ..UnitSurvey::default() })
@@ -80,7 +80,7 @@ impl BenchedUnit for OpenBridge {
         None
     }
 
-    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError> {
         Ok(self.stream_write(memory.address, bytes)?)
     }
 
@@ -125,8 +125,8 @@ impl BenchedUnit for OpenBridge {
     }
 
     /// The queue cancelled its transfers and cleared its halts before it reported the failure.
-    fn recover(&mut self) -> Result<(), EngineError> {
-        match self.link_state() {
+    fn recover(&mut self) -> Result<(), PcieError> {
+        match self.link() {
             Err(ControlError::Disconnected { .. }) | Ok(_) => Ok(()),
             Err(_) => Ok(self.reset_port()?),
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464::{AnyFailure, Bdf};
-use asm2464_host::pcie::{Bar, BarKind, EngineError, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
+use asm2464_host::pcie::{Bar, BarKind, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
 
 use super::path::DataPath;
 use super::plan::{Effort, Point};
@@ -148,7 +148,7 @@ fn tlps(point: Point, devices: &PcieDevices, number: u64) -> Option<Vec<Tlp>> {
     match point.path {
         DataPath::ConfigRead => {
             let function = devices.function?;
-            Some(vec![Tlp::config_read(function.bus, function.device, function.function, 0)])
+            Some(vec![Tlp::config_read(function, 0)])
         }
         DataPath::TlpRead => Some(vec![Tlp::memory_read(at(*devices.memory.as_ref().ok()?, 0))]),
         DataPath::TlpWrite => {
@@ -183,8 +183,8 @@ pub(super) fn read_dwords(
 /// Writes these bytes dword by dword.
 ///
 /// # Errors
-/// [`EngineError`].
-pub(super) fn write_dwords(engine: &mut dyn TlpEngine, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
+/// [`PcieError`].
+pub(super) fn write_dwords(engine: &mut dyn TlpEngine, memory: Memory, bytes: &[u8]) -> Result<(), PcieError> {
     let (dwords, _) = bytes.as_chunks::<4>();
     let addresses = (memory.address..).step_by(4);
     let tlps: Vec<Tlp> =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::AnyFailure;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{CommandError, ControlError};
-use asm2464_host::pcie::EngineError;
+use asm2464_host::pcie::PcieError;
 use derive_more::{Display, From};
 use hdrhistogram::Histogram;
 
@@ -109,17 +109,17 @@ impl Halt {
     }
 
     /// What a failed PCIe request means for its path.
-    pub(super) fn of(error: EngineError, timeout: Duration) -> Self {
+    pub(super) fn of(error: PcieError, timeout: Duration) -> Self {
         match error {
-            EngineError::Control(error) => error.into(),
-            EngineError::Command(CommandError::Transport(error)) if error.is_timeout() => {
+            PcieError::Control(error) => error.into(),
+            PcieError::Command(CommandError::Transport(error)) if error.is_timeout() => {
                 Outcome::no_answer(timeout).into()
             }
-            EngineError::Command(CommandError::Transport(error)) => Self::Error(error.into()),
-            EngineError::Command(
+            PcieError::Command(CommandError::Transport(error)) => Self::Error(error.into()),
+            PcieError::Command(
                 CommandError::Short { expected, found, .. } | CommandError::ShortXdata { expected, found },
             ) => Outcome::Short { expected, found }.into(),
-            EngineError::Command(error) => Outcome::Refused { reason: error.to_string() }.into(),
+            refused => Outcome::Refused { reason: refused.to_string() }.into(),
         }
     }
 }

@@ -6,7 +6,7 @@ use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_host::pcie::EngineError;
+use asm2464_host::pcie::PcieError;
 
 use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::comparison::judge;
@@ -42,7 +42,7 @@ pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
 /// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
 /// have left it hanging.
-pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(), EngineError> {
+pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(), PcieError> {
     let Some((memory, before)) = saved else { return Ok(()) };
     subject.write_memory(memory, &before).or_else(|_| {
         subject.recover()?;

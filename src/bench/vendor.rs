@@ -10,11 +10,10 @@ use asm2464::progress::Progress;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
 use asm2464_host::bridge::{
-    Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Transport, TransportKind, Workload,
+    Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, Transport, TransportKind, Workload,
 };
-use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
+use asm2464_host::pcie::{PcieError, TlpEngine, VendorTlp};
 
 use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
@@ -55,7 +54,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure> {
         let writes = plan.writes(BridgeState::Vendor);
-        let behind = behind(self)?;
+        let behind = Storage::ask(self)?.behind();
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
@@ -63,7 +62,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         let mut runs =
             |path, known: &UnitSurvey| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
         known.looks = DataPath::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
-        known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
+        known.e4_extension = self.has_e4_extension(plan.effort.timeout)? == Some(true);
         Ok(known)
     }
 
@@ -149,7 +148,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         Some((DataPath::Read16, read.map(|()| len)))
     }
 
-    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError> {
         pcie::write_dwords(&mut VendorTlp::new(self), memory, bytes)
     }
 
@@ -191,7 +190,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         })
     }
 
-    fn recover(&mut self) -> Result<(), EngineError> {
+    fn recover(&mut self) -> Result<(), PcieError> {
         Ok(Bridge::recover(self)?)
     }
 
@@ -208,7 +207,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 /// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is
 /// initialised again after its recovery.
 fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, AnyFailure> {
-    match has_read16_sram(bridge, timeout) {
+    match bridge.has_read16_sram(timeout) {
         Err(error) if error.is_timeout() => {
             recover(bridge, DataPath::Read16)?;
             bridge.initialise()?;

@@ -11,7 +11,8 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_chip::practice;
-use asm2464_dock::pcap::{Capture, CaptureError};
+use asm2464_dock::files::queue::QueueEnd;
+use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::Port;
 use clap::ValueEnum;
 use etcetera::BaseStrategy as _;
@@ -308,8 +309,8 @@ impl PcapArgs {
     /// Starts the capture if one is requested.
     ///
     /// # Errors
-    /// [`CaptureError`].
-    pub fn start(&self) -> Result<Recording<'_>, CaptureError> {
+    /// As for [`Capture::create`].
+    pub fn start(&self) -> Result<Recording<'_>, Failure> {
         let begin = |path| Capture::create(path).map(|capture| (capture, path));
         Ok(Recording(self.pcap.as_deref().map(begin).transpose()?))
     }
@@ -329,12 +330,14 @@ impl Recording<'_> {
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
         let Some((capture, path)) = &self.0 else { return };
-        let summary = capture.finish();
-        if summary.dropped > 0 || summary.failure.is_some() {
-            let why = summary.failure.as_deref().unwrap_or("the disk was too slow");
-            let (dropped, received, path) = (summary.dropped, summary.received, path.display());
-            errln!("asmpatch: {path} lacks {dropped} of {received} events on the bus: {why}");
-        }
+        let QueueEnd { received, lost, failure, has_ended } = capture.finish();
+        let why = match &failure {
+            Some(failure) => failure.as_str(),
+            None if !has_ended => "the disk does not answer",
+            None if lost > 0 => "the disk was too slow",
+            None => return,
+        };
+        errln!("asmpatch: {} lacks {lost} of {received} events on the bus: {why}", path.display());
     }
 }
 

@@ -333,8 +333,12 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
-        let device =
-            TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false, waits: None };
+        let device = TunnelledDevice {
+            name: "0-1".into(),
+            what: "ASMedia UT3G".into(),
+            is_authorized: false,
+            authorization: Vec::new(),
+        };
         let json = |error: &NoUnit| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
         let found = json(&NoUnit(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(

@@ -13,8 +13,8 @@ use asm2464::{AnyFailure, Bdf, Failure, Kind};
 use asm2464_chip::practice;
 use asm2464_dock::files::atomic::{self, StagedFolder};
 use asm2464_dock::files::file;
-use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu};
-use asm2464_dock::virtual_unit::{Counts, VirtualPort, VirtualUnit};
+use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
+use asm2464_dock::virtual_unit::{FirmwareCounts, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::Bridge;
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use clap::FromArgMatches as _;
@@ -296,7 +296,7 @@ fn proved(step: &str, text: &str) {
 }
 
 fn computed(context: &Context, computed: &Computed) {
-    let work = |work: Counts| {
+    let work = |work: FirmwareCounts| {
         let plural = if work.commands == 1 { "command" } else { "commands" };
         format!("{} {plural}, {} instructions of the 8051", HumanCount(work.commands), HumanCount(work.instructions))
     };
@@ -341,11 +341,11 @@ pub struct Computed {
     /// GPU cycles that it took.
     pub cycles: u32,
     /// The firmware's work to move program and data in, and to let the GPU send the product.
-    pub job: Counts,
+    pub job: FirmwareCounts,
     /// The firmware's work to read the product from the SRAM.
-    pub by_sram: Counts,
+    pub by_sram: FirmwareCounts,
     /// The firmware's work to read the product from the GPU's memory.
-    pub by_reads: Counts,
+    pub by_reads: FirmwareCounts,
 }
 
 /// Multiplies the matrices on the GPU of the unit in `folder`. They go in over USB and PCIe; the product comes back
@@ -367,7 +367,7 @@ pub fn compute(folder: &Path) -> Result<Computed, AnyFailure> {
     let gpu = TinyGpu::open(&mut pcie, &survey)?;
     let gpu = gpu.ok_or_else(|| check_failed("the GPU behind the bridge was not found"))?;
     let [a, b] = MATRICES;
-    let job = Job {
+    let job = GpuJob {
         program: &MATMUL,
         data: &[a, b].concat(),
         threads: PRODUCT_THREADS,
@@ -390,16 +390,5 @@ pub fn compute(folder: &Path) -> Result<Computed, AnyFailure> {
         let found = format!("{product:?} in the SRAM and {again:?} in its memory, not {host:?}");
         return Err(check_failed(format!("the GPU's product is {found}")));
     }
-    let between = |from: Counts, to: Counts| Counts {
-        commands: to.commands - from.commands,
-        instructions: to.instructions - from.instructions,
-    };
-    Ok(Computed {
-        at: gpu.at,
-        product,
-        cycles,
-        job: between(begun, run),
-        by_sram: between(run, read),
-        by_reads: between(read, ended),
-    })
+    Ok(Computed { at: gpu.at, product, cycles, job: run - begun, by_sram: read - run, by_reads: ended - read })
 }

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use asm2464::escape::Escape as _;
 use asm2464::{Failure, Kind};
 use asm2464_dock::files::file;
-use asm2464_dock::files::queue::{Counts, Queue, QueueEnd, Sink};
+use asm2464_dock::files::queue::{Queue, QueueEnd, Sink};
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -95,7 +95,7 @@ impl LogArgs {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let QueueEnd { counts: Counts { lost, .. }, failure, .. } = self.queue.finish(|_, _| {});
+        let QueueEnd { lost, failure, .. } = self.queue.finish(|_, _, _| {});
         if lost > 0 {
             let failure = failure.as_deref().unwrap_or("it is too slow");
             let place = self.path.as_deref().unwrap_or(Path::new("stderr")).shown();
@@ -202,7 +202,7 @@ mod tests {
             tracing::info!(target: "other_crate", "not ours");
             tracing::debug!("of -vv");
         });
-        queue.finish(|_, _| {});
+        queue.finish(|_, _, _| {});
         file.rewind().unwrap();
         assert_eq!(
             io::read_to_string(file).unwrap(),
@@ -225,8 +225,8 @@ mod tests {
         push("one\n");
         queue.settle();
         push("two\n");
-        let QueueEnd { counts, failure, has_ended } = queue.finish(|_, _| {});
-        assert_eq!((counts, has_ended), (Counts { received: 2, lost: 2 }, true));
+        let QueueEnd { received, lost, failure, has_ended } = queue.finish(|_, _, _| {});
+        assert_eq!((received, lost, has_ended), (2, 2, true));
         assert!(failure.unwrap().contains("No space left"));
     }
 }

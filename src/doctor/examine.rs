@@ -18,7 +18,7 @@ use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{
     AnyTransport, Behind, Bridge, CommandError, ControlError, DataPhase, OpenBridge, Port, UnitInfo,
 };
-use asm2464_host::pcie::{EngineError, Link, Pcie, TlpEngine, VendorTlp};
+use asm2464_host::pcie::{Link, Pcie, PcieError, TlpEngine, VendorTlp};
 
 use crate::flash::observe::Observation;
 use crate::image::Images;
@@ -139,7 +139,7 @@ fn open(
     facts.supply = bridge.supply().into();
     interrupt.check()?;
     let may_write = !facts.is_read_only;
-    if may_write && let Ok((ltssm, false)) = bridge.link_state() {
+    if may_write && let Ok(Link { ltssm, is_up: false }) = bridge.link() {
         match ask::switch_pcie_on(&mut bridge, interrupt) {
             Ok(true) => facts.link_before = Some(Link { ltssm, is_up: false }),
             // A build without F3 has trained the link at boot.
@@ -200,7 +200,7 @@ fn look_behind(facts: &mut Facts, engine: &mut dyn TlpEngine, may_write: bool, i
     facts.timings.extend(timing.ok());
 }
 
-fn bench(facts: &mut Facts, unit: &mut impl TlpEngine, write: bool) -> Result<(), EngineError> {
+fn bench(facts: &mut Facts, unit: &mut impl TlpEngine, write: bool) -> Result<(), PcieError> {
     let mut buffer = [0; READ_LEN];
     facts.timings.push(timed("E4 of 64 bytes", || unit.xdata_read(READ_FROM, &mut buffer))?);
     if !write {
@@ -215,7 +215,7 @@ fn bench(facts: &mut Facts, unit: &mut impl TlpEngine, write: bool) -> Result<()
         let mut found = [0];
         unit.xdata_read(SCRATCH_AT, &mut found)?;
         is_kept &= found[0] == value;
-        Ok::<_, EngineError>(())
+        Ok::<_, PcieError>(())
     })?);
     facts.is_corrupt = !is_kept;
     unit.xdata_write(&[(SCRATCH_AT, before[0])])

@@ -8,7 +8,7 @@ use std::fmt;
 
 use asm2464::Kind;
 use asm2464::firmware::{BridgeState, FirmwareVersion};
-use asm2464_host::bridge::{CommandError, UnitInfo, survey};
+use asm2464_host::bridge::{CommandError, UnitInfo};
 use derive_more::Display;
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ impl Behaviour {
         };
         let version = Some(bridge.firmware_version()?);
         let timeout = bridge.timeouts().short;
-        let long_e4 = match survey::has_e4_extension(bridge, timeout) {
+        let long_e4 = match bridge.has_e4_extension(timeout) {
             Err(error) if error.is_gone() => return Err(error.into()),
             answer => answer.ok().flatten(),
         };

@@ -8,7 +8,7 @@ use asm2464::firmware::BlockIndex;
 use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupted;
 use asm2464::{AnyFailure, Coded, Failure, Kind, Label};
-use asm2464_host::bridge::{CommandError, ControlError, PortError};
+use asm2464_host::bridge::{CommandError, ControlError};
 use thiserror::Error;
 
 /// Reasons a backup or a write stopped, as far as retries and advice differ.
@@ -72,7 +72,7 @@ macro_rules! other {
     };
 }
 
-other!(AnyFailure Failure Interrupted PortError);
+other!(AnyFailure Failure Interrupted);
 
 impl FlashError {
     pub(super) fn other(label: Label, message: impl Into<String>) -> Self {

@@ -6,7 +6,7 @@ use asm2464::AnyFailure;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part, container_len};
 use asm2464::flash::image_file;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage, UnitInfo, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage, UnitInfo};
 
 use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::error::FlashError;
@@ -59,7 +59,7 @@ impl Running {
     fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
         let storage = Some(Storage::ask(bridge)?);
         let version = known(bridge, Bridge::firmware_version)?;
-        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?.flatten();
+        let e4_extension = known(bridge, |bridge| Ok(bridge.has_e4_extension(E4_DEADLINE)?))?.flatten();
         let mut part = |part: Part| {
             let mut bytes = vec![0; part.max_len()];
             let read = known(bridge, |bridge| bridge.read_flash(part, &mut bytes))?;

@@ -17,7 +17,7 @@ use asm2464::firmware::FlashAddress;
 use asm2464::flash::{JedecId, SECTOR_LEN, SLOT_LEN};
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::files::atomic::{self, AtomicWriteError};
+use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
 
 use super::access::Access;
@@ -215,7 +215,7 @@ fn smaller(id: JedecId, size: usize, found: usize) -> Failure {
     Failure::new(label, message)
 }
 
-fn unwritten(error: AtomicWriteError) -> Failure {
+fn unwritten(error: Failure) -> Failure {
     let label = Kind::System.code("asmpatch::backup::whole_flash");
     Failure::new(label, "what is read of the whole flash can't be saved").because(error)
 }

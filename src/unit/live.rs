@@ -2,7 +2,7 @@
 
 use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, PortError, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, Storage};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
 
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
@@ -17,8 +17,8 @@ impl Live {
     /// Opens the unit at a port, which is in this state, over Bulk-Only or for control requests.
     ///
     /// # Errors
-    /// [`PortError`].
-    pub fn at(port: &mut dyn Port, state: BridgeState) -> Result<Self, PortError> {
+    /// As for [`Port::open_over`].
+    pub fn at(port: &mut dyn Port, state: BridgeState) -> Result<Self, AnyFailure> {
         Self::over(port, state, Some(TransportKind::BulkOnly))
     }
 
@@ -26,8 +26,8 @@ impl Live {
     /// offers, or for control requests.
     ///
     /// # Errors
-    /// [`PortError`].
-    pub fn over(port: &mut dyn Port, state: BridgeState, wanted: Option<TransportKind>) -> Result<Self, PortError> {
+    /// As for [`Port::open_over`].
+    pub fn over(port: &mut dyn Port, state: BridgeState, wanted: Option<TransportKind>) -> Result<Self, AnyFailure> {
         Ok(match state {
             BridgeState::OpenFirmware => Self::Open(port.open_control()?),
             BridgeState::Vendor | BridgeState::BootLoader => Self::Vendor(port.open_over(wanted)?),
@@ -49,7 +49,7 @@ impl Live {
     /// As of [`spare_ssd`], and if the unit could not be asked.
     pub fn spare_ssd(&mut self, device: &str, purpose: Purpose) -> Result<(), AnyFailure> {
         match self {
-            Self::Vendor(bridge) => Ok(spare_ssd(&survey::behind(bridge)?, device, purpose)?),
+            Self::Vendor(bridge) => Ok(spare_ssd(&Storage::ask(bridge)?.behind(), device, purpose)?),
             Self::Open(_) => Ok(()),
         }
     }

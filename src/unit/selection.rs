@@ -10,7 +10,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Coded, Failure, Kind, Label, TransportKind};
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{Location, Port, PortError, PortPath, UnitInfo, Watch};
+use asm2464_host::bridge::{Location, Monitors, Port, PortPath, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
 use asm2464_host::usb::{self, Found, UsbError, UsbPort};
 use derive_more::Display;
@@ -75,7 +75,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    fn at(mut port: Box<dyn Port>) -> Result<Self, PortError> {
+    fn at(mut port: Box<dyn Port>) -> Result<Self, AnyFailure> {
         Ok(Self { info: port.attached()?, port })
     }
 
@@ -83,13 +83,12 @@ impl Unit {
     /// offers, or for control requests. The result is its own: the port can be used meanwhile.
     ///
     /// # Errors
-    /// If it is in its boot loader; [`PortError`](asm2464_host::bridge::PortError). Leaves the unit to its kernel driver
-    /// if its disk is in use.
+    /// If it is in its boot loader, or can't be opened. Leaves the unit to its kernel driver if its disk is in use.
     pub fn open(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
         if self.info.state == BridgeState::BootLoader {
             return Err(purpose.no_firmware(&self.info.location.to_string()).into());
         }
-        Ok(Live::over(&mut *self.port, self.info.state, wanted)?)
+        Live::over(&mut *self.port, self.info.state, wanted)
     }
 
     /// Finds this unit at its port again, after it has left the bus. Then it can be opened again.
@@ -114,7 +113,7 @@ impl Unit {
 /// Lists every unit on this machine's buses: the devices whose ID is in `known`.
 ///
 /// # Errors
-/// [`UsbError::Unavailable`].
+/// If libusb does not work on this system.
 pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
     Ok(usb::discover(&known.known_units())?.into_iter().map(|found| found.info).collect())
 }
@@ -143,7 +142,7 @@ pub fn choose(
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<Unit, AnyFailure> {
-    Ok(Unit::at(port(known, selector, capture)?)?)
+    Unit::at(port(known, selector, capture)?)
 }
 
 /// Selects this very unit again, at its place. `capture` is as for [`choose`].
@@ -170,7 +169,7 @@ pub fn port(
 ) -> Result<Box<dyn Port>, AnyFailure> {
     if let Some(Selector::Virtual(dir)) = selector {
         let mut port = VirtualPort::open_dir(&virtual_folder(dir.clone())?)?;
-        port.watch(watch(capture));
+        port.watch(monitors(capture));
         return Ok(Box::new(port));
     }
     let all = usb::discover(&known.known_units()).map_err(|error| unsearched(error, selector))?;
@@ -190,17 +189,17 @@ pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<
 }
 
 fn usb_port(mut found: Found, capture: Option<&Capture>) -> UsbPort {
-    found.watch = watch(capture);
+    found.monitors = monitors(capture);
     UsbPort::of(&found)
 }
 
-/// Returns a watch that records one unit into a capture, on a bus of its own.
-fn watch(capture: Option<&Capture>) -> Watch {
-    let mut watch = Watch::default();
+/// Returns the monitor that records one unit into a capture, on a bus of its own; none without a capture.
+fn monitors(capture: Option<&Capture>) -> Monitors {
+    let mut monitors = Monitors::default();
     if let Some(capture) = capture {
-        watch.add(capture.bus());
+        monitors.add(capture.bus());
     }
-    watch
+    monitors
 }
 
 /// Returns the folder in which a virtual unit will be made, if that is what the selector names.

@@ -6,7 +6,7 @@ use std::path::Path;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::Cdb;
 use asm2464::scsi::uas::{CommandIu, Tag};
-use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{ControlAnswer, Downstream, Reply, Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Endpoint, Port as _};
 use asmpatch::doctor::{DoctorOptions, examine};
 use asmpatch::unit::facts::{Asked, PipeState};
@@ -120,7 +120,7 @@ fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none
 fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
     let file = chip_images::file("ASMPATCH_VENDOR_IMAGE");
     let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
-    unit.reset_by_host(0).unwrap();
+    assert!(unit.reset_by_host(0));
     // E2 of 9,011 bytes, of which the host takes only one packet.
     let mut cbw = b"USBC\x01\0\0\0\x33\x23\0\0\x80\0\x06\xE2\x50\0\x23\x33\0".to_vec();
     cbw.resize(31, 0);
@@ -135,9 +135,9 @@ fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle() {
     let file = chip_images::file("ASMPATCH_VENDOR_IMAGE");
-    let scenario = Scenario { behind: Behind::Nothing, ..Scenario::default() };
+    let scenario = Scenario { behind: Downstream::Nothing, ..Scenario::default() };
     let mut unit = VirtualUnit::in_memory(scenario, b"dead", Some(&file)).unwrap();
-    unit.reset_by_host(1).unwrap();
+    assert!(unit.reset_by_host(1));
     let mut send = |tag, cdb: &[u8]| {
         let iu = CommandIu { tag: Tag(tag), lun: 0, cdb: Cdb::new(cdb).unwrap() };
         unit.bulk_out(Endpoint::Command, 0, &iu.to_bytes());
@@ -158,13 +158,13 @@ fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle
 fn a_second_stream_during_a_stream_of_reads_hangs_open_firmware_until_a_power_cycle() {
     let file = chip_images::file("ASMPATCH_OPEN_IMAGE");
     let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
-    unit.reset_by_host(0).unwrap();
+    assert!(unit.reset_by_host(0));
     let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();
     request.extend(266_u32.to_le_bytes());
     // 266 dwords take two packets. A stream of writes begins before the second is read.
     let mut stream = |kind, mode| {
         let answer = unit.control([0x40, 0xF0, kind, 0x0F, mode, 0, 12, 0], &request);
-        assert!(matches!(answer, Some(ControlAnswer::Done(_))), "{answer:?}");
+        assert!(matches!(answer, ControlAnswer::Done(_)), "{answer:?}");
     };
     stream(0x20, 2);
     stream(0x60, 1);

@@ -12,7 +12,7 @@ use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{Behind, Port as _, survey};
+use asm2464_host::bridge::{Behind, Port as _, Storage};
 use asmpatch::doctor::{DoctorOptions, Wanted, diagnose, examine};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::observe::{Observation, Running};
@@ -515,7 +515,7 @@ const ASKERS: &[&str] = &["list", "doctor", "flash", "bench", "pcie", "xdata", "
 fn sees_ssd(asker: &str, port: &mut VirtualPort) -> Option<bool> {
     let of = |behind: &Behind| matches!(behind, Behind::Ssd(_));
     let refuses = |port: &mut VirtualPort, purpose| {
-        let behind = survey::behind(&mut port.open().unwrap()).unwrap();
+        let behind = Storage::ask(&mut port.open().unwrap()).unwrap().behind();
         spare_ssd(&behind, "unit", purpose).is_err()
     };
     match asker {
@@ -594,7 +594,7 @@ fn a_units_initialisation_by_a_runtime_is_told_from_an_ssd_and_nothing_goes_to_p
             port.open().unwrap().inquiry().unwrap();
             port.open().unwrap().initialise().unwrap();
             for _ in 0..2 {
-                let behind = survey::behind(&mut port.open().unwrap()).unwrap();
+                let behind = Storage::ask(&mut port.open().unwrap()).unwrap().behind();
                 assert_eq!(
                     (matches!(behind, Behind::Initialised(_)), matches!(behind, Behind::Ssd(_))),
                     (!has_ssd, has_ssd),
@@ -615,7 +615,7 @@ fn with_rails_off(image: &Image, scenario: &str) -> VirtualPort {
     let mut port = unit(scenario, Some(image));
     let mut bridge = port.open_control().unwrap();
     bridge.pcie_power(false).unwrap();
-    assert!(!bridge.link_state().unwrap().1);
+    assert!(!bridge.link().unwrap().is_up);
     drop(bridge);
     port
 }

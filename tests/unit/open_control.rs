@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::Bdf;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
@@ -11,7 +12,7 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
-use asm2464_host::pcie::{NoTime, Pcie, Scope};
+use asm2464_host::pcie::{Link, NoTime, Pcie, Scope};
 use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Outcome, Skip};
 
 use crate::unit::rig::unit;
@@ -60,10 +61,10 @@ fn e5_writes_what_e4_reads_with_many_in_flight() {
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn tlps_reach_configuration_space_and_memory() {
     let (mut bridge, _) = opened("");
-    assert_eq!(bridge.link_state().unwrap(), (0x78, true));
-    let root = bridge.tlp(&Tlp::config_read(0, 0, 0, 0)).unwrap().unwrap();
+    assert_eq!(bridge.link().unwrap(), Link { ltssm: 0x78, is_up: true });
+    let root = bridge.tlp(&Tlp::config_read(Bdf::ROOT, 0)).unwrap().unwrap();
     assert_eq!(root.value(), Some(0x2463_1B21));
-    let nobody = bridge.tlp(&Tlp::config_read(1, 1, 0, 0)).unwrap().unwrap();
+    let nobody = bridge.tlp(&Tlp::config_read(Bdf::new(1, 1, 0), 0)).unwrap().unwrap();
     assert_eq!(nobody.status, CompletionStatus::UnsupportedRequest);
     let (mut bridge, _) = with_bar("");
     assert_eq!(bridge.tlp(&Tlp::memory_write(BAR + 0x40, 0xCAFE_F00D)).unwrap(), None);
@@ -101,7 +102,7 @@ fn streams_write_and_read_memory_with_one_and_with_many_in_flight() {
                 bridge.stream_read(BAR + 0x100, &mut found).unwrap();
                 assert!(found == data, "{speed} depth {depth} len {len}");
             }
-            assert!(bridge.link_state().unwrap().1, "it goes on");
+            assert!(bridge.link().unwrap().is_up, "it goes on");
         }
     }
 }
@@ -130,7 +131,7 @@ fn f2_to_the_host_waits_for_the_pcie_side_and_reports_a_hang_within_its_deadline
     let error = bridge.bulk_in(&mut [0; 1024]).unwrap_err();
     assert!(matches!(error, ControlError::BulkTimeout { answers: true, .. }), "{error}");
     assert!(started.elapsed() < Duration::from_secs(3));
-    assert!(bridge.link_state().unwrap().1, "it goes on");
+    assert!(bridge.link().unwrap().is_up, "it goes on");
 }
 
 #[test]
@@ -138,9 +139,9 @@ fn f2_to_the_host_waits_for_the_pcie_side_and_reports_a_hang_within_its_deadline
 fn power_and_supply_are_asked_for_as_the_build_allows() {
     let (mut bridge, _) = opened("");
     bridge.pcie_power(true).unwrap();
-    assert!(bridge.link_state().unwrap().1);
+    assert!(bridge.link().unwrap().is_up);
     assert_eq!(bridge.supply().unwrap(), None, "this build does not measure it");
-    assert!(bridge.link_state().unwrap().1, "it goes on");
+    assert!(bridge.link().unwrap().is_up, "it goes on");
 }
 
 fn benched(bridge: &mut OpenBridge, paths: &[DataPath]) -> BenchReport {
@@ -194,7 +195,7 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
     for path in [DataPath::TlpRead, DataPath::F0Read, DataPath::Write16] {
         assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
     }
-    let buses = bridge.tlp(&Tlp::config_read(0, 0, 0, 0x18)).unwrap().unwrap();
+    let buses = bridge.tlp(&Tlp::config_read(Bdf::ROOT, 0x18)).unwrap().unwrap();
     assert_eq!(buses.value(), Some(0), "the root port still has no bus numbers");
     assert!(unit.lock().data_buffer_mut().iter().all(|byte| *byte == 0));
 }
@@ -204,7 +205,8 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
 fn a_bench_puts_back_what_was_in_a_gpus_memory() {
     let (mut bridge, _) = opened("");
     benched(&mut bridge, &[DataPath::F0Write]);
-    let mut half = |at| u64::from(bridge.tlp(&Tlp::config_read(4, 0, 0, at)).unwrap().unwrap().value().unwrap());
+    let mut half =
+        |at| u64::from(bridge.tlp(&Tlp::config_read(Bdf::new(4, 0, 0), at)).unwrap().unwrap().value().unwrap());
     let bar = half(0x14) << 32 | (half(0x10) & !0x0F);
     let before = pattern(0x1_0000, 77);
     bridge.stream_write(bar, &before).unwrap();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use asm2464::Coded as _;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
@@ -15,12 +14,13 @@ use asm2464::sram::{
     FENCE, FENCE_ADDRESS, SRAM_ADDRESS, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN, VENDOR_COMPLETIONS_PAGE,
 };
 use asm2464::tlp::Tlp;
+use asm2464::{AnyFailure, Coded as _};
 use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{ControlAnswer, Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenBridge};
 use asm2464_host::bridge::{PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use asm2464_host::pcie::{Bar, Entry, NoTime, Pcie, Scope, SramReadError};
+use asm2464_host::pcie::{Bar, Entry, NoTime, Pcie, Scope};
 
 use crate::chip_images::pattern;
 
@@ -105,7 +105,7 @@ impl Dock {
         let file = image.map(Image::to_file);
         let unit = VirtualUnit::in_memory(scenario, b"runtime", file.as_deref()).unwrap();
         let unit = SharedUnit::new(unit);
-        unit.lock().reset_by_host(0).unwrap();
+        unit.lock().reset_by_host(0);
         let pipes = VirtualPipes::open(&unit).unwrap();
         let left = Arc::default();
         let cut = Cut { pipes, left: Arc::clone(&left), happens, unit: unit.clone() };
@@ -131,7 +131,7 @@ impl Dock {
 
 const CARD: &str = "behind = 'tiny-gpu'";
 
-fn read_back(bridge: &mut OpenBridge, card: &TinyGpu, buffer: &mut [u8]) -> Result<(), SramReadError> {
+fn read_back(bridge: &mut OpenBridge, card: &TinyGpu, buffer: &mut [u8]) -> Result<(), AnyFailure> {
     bridge.sram_read(0, buffer, |bridge, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry))
 }
 
@@ -142,7 +142,7 @@ fn the_link_comes_up_within_its_deadline_or_the_error_has_its_state() {
         let mut dock = Dock::plain(&image, CARD);
         dock.bridge.pcie_power(false).unwrap();
         dock.bridge.bring_link_up(Duration::from_secs(10), Interrupt::never()).unwrap();
-        assert!(dock.bridge.link_state().unwrap().1);
+        assert!(dock.bridge.link().unwrap().is_up);
 
         let mut dock = Dock::plain(&image, "behind = 'nothing'");
         let begun = Instant::now();
@@ -212,13 +212,13 @@ fn data_longer_than_a_units_stream_limit_are_split_and_one_request_above_it_hang
         let data = pattern((1 << 20) + 4, 0);
         dock.bridge.set_timeout(Duration::from_millis(500));
         dock.bridge.stream_write(ADDRESS, &data).unwrap();
-        dock.bridge.link_state().unwrap();
+        dock.bridge.link().unwrap();
 
         let stream = OpenCommand::StreamWrite { address: ADDRESS, dwords: data.len() as u32 / 4 };
         dock.bridge.request(stream, &mut []).unwrap();
         dock.bridge.bulk_out(&data).unwrap();
         for _ in 0..2 {
-            let error = dock.bridge.link_state().unwrap_err();
+            let error = dock.bridge.link().unwrap_err();
             assert!(matches!(error, ControlError::Timeout { .. }), "{error}");
             dock.bridge.reset_port().unwrap();
         }
@@ -226,7 +226,7 @@ fn data_longer_than_a_units_stream_limit_are_split_and_one_request_above_it_hang
         unit.unplug();
         unit.plug_in();
         let state = OpenCommand::XdataRead { from: XdataAddress::main(0xB450), len: 1 };
-        assert!(matches!(unit.control(state.setup(), &[]), Some(ControlAnswer::Done(_))));
+        assert!(matches!(unit.control(state.setup(), &[]), ControlAnswer::Done(_)));
     }
 }
 
@@ -283,7 +283,7 @@ fn a_window_has_arrived_when_the_device_has_read_its_sentinel_and_one_that_nobod
 }
 
 /// What a runtime asks of a unit.
-type Call = (&'static str, fn(&mut OpenBridge, &TinyGpu, Bar) -> Result<(), SramReadError>);
+type Call = (&'static str, fn(&mut OpenBridge, &TinyGpu, Bar) -> Result<(), AnyFailure>);
 
 /// Calls that every build answers.
 const CALLS: [Call; 4] = [
@@ -329,7 +329,7 @@ fn unplug_amid(image: Option<&Image>, scenario: &str, calls: &[Call]) {
                 assert_eq!(error.code(), "asm2464::control::disconnected", "{name}, {transfers}: {error}");
                 ended += 1;
             }
-            assert!(!is_gone || dock.bridge.link_state().is_err(), "{name}, {transfers}: the next call");
+            assert!(!is_gone || dock.bridge.link().is_err(), "{name}, {transfers}: the next call");
         }
         assert!(ended > 0, "{name} was never interrupted");
     }

@@ -3,9 +3,9 @@ use std::path::PathBuf;
 use std::process::Command as Process;
 
 use asm2464_chip::practice;
-use asm2464_dock::pcap::{Capture, Device, UrbEnd};
+use asm2464_dock::pcap::{Capture, CapturedDevice};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Watch};
+use asm2464_host::bridge::{AnyTransport, Bridge, Monitors, PipeError, Port as _, TransferEnd};
 
 fn unit(scenario: &str) -> VirtualUnit {
     let scenario = Scenario::parse(scenario).unwrap();
@@ -24,23 +24,23 @@ fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     let path = dir.path().join("usb.pcapng");
     let capture = Capture::create(&path).unwrap();
     work(&capture);
-    let summary = capture.finish();
-    assert_eq!((summary.dropped, summary.failure), (0, None));
+    let end = capture.finish();
+    assert_eq!((end.lost, end.failure), (0, None));
     Recorded { _dir: dir, path }
 }
 
-/// A watch that records a unit into this capture.
-fn watch(capture: &Capture) -> Watch {
-    let mut watch = Watch::default();
-    watch.add(capture.bus());
-    watch
+/// The monitor that records a unit into this capture.
+fn monitors(capture: &Capture) -> Monitors {
+    let mut monitors = Monitors::default();
+    monitors.add(capture.bus());
+    monitors
 }
 
 /// Records a virtual unit in this process: a read, a write, a refused command, and one without data.
 fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
     recorded(|capture| {
         let mut port = VirtualPort::new("unit", unit("behind = { ssd = { bytes = 1048576 } }"));
-        port.watch(watch(capture));
+        port.watch(monitors(capture));
         let mut bridge = connect(&mut port);
         bridge.inquiry().unwrap();
         bridge.write16(8, &[0x5A; 1024]).unwrap();
@@ -95,7 +95,7 @@ fn a_capture_begins_with_the_descriptors_and_shows_what_moved_and_what_stalled()
 fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     let file = recorded(|capture| {
         let mut port = VirtualPort::new("unit", unit(""));
-        port.watch(watch(capture));
+        port.watch(monitors(capture));
         port.open().unwrap().reset(asm2464::scsi::ResetMode::CpuReset).unwrap();
         port.open().unwrap().inquiry().unwrap();
     });
@@ -145,9 +145,9 @@ fn tshark_decodes_scsi_over_uas() {
 #[test]
 fn a_transfer_that_babbles_is_shown_by_its_status() {
     let file = recorded(|capture| {
-        let device: Device = capture.bus().attach();
+        let device: CapturedDevice = capture.bus().attach();
         let urb = device.submit_bulk(0x81, 100, &[]);
-        device.complete(urb, UrbEnd::Babble, 100, &[7; 100]);
+        device.complete(urb, &TransferEnd::Failed(PipeError::Overflow), 100, &[7; 100]);
     });
     assert_eq!(events(&file)[1], ('C', 0x81, -75, vec![7; 100]));
 }

@@ -2,7 +2,7 @@
 
 use asm2464::firmware::Image;
 use asm2464_dock::gpu_card::TinyGpu;
-use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{FirmwareCounts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{CommandError, TransportError, TransportErrorKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine};
 
@@ -32,11 +32,9 @@ pub fn opened(engine: &mut dyn TlpEngine) -> Option<TinyGpu> {
 }
 
 /// Counts the firmware's commands and instructions during `work`.
-pub fn counted<T>(unit: &SharedUnit, work: impl FnOnce() -> T) -> (T, Counts) {
+pub fn counted<T>(unit: &SharedUnit, work: impl FnOnce() -> T) -> (T, FirmwareCounts) {
     let before = unit.lock().counts();
     let result = work();
     let after = unit.lock().counts();
-    let spent =
-        Counts { commands: after.commands - before.commands, instructions: after.instructions - before.instructions };
-    (result, spent)
+    (result, after - before)
 }

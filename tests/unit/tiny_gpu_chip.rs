@@ -4,8 +4,8 @@
 
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::gpu_card::registers::CardFault;
-use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_dock::virtual_unit::{Counts, SharedUnit};
+use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
+use asm2464_dock::virtual_unit::{FirmwareCounts, SharedUnit};
 use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
@@ -19,8 +19,8 @@ fn data() -> Vec<u8> {
     A.into_iter().chain(B).collect()
 }
 
-fn job(data: &[u8]) -> Job<'_> {
-    Job { program: &MATMUL, data, threads: PRODUCT_THREADS, caches: false, cycle_limit: 10_000, send: None }
+fn job(data: &[u8]) -> GpuJob<'_> {
+    GpuJob { program: &MATMUL, data, threads: PRODUCT_THREADS, caches: false, cycle_limit: 10_000, send: None }
 }
 
 fn to_sram(from: usize, len: usize) -> DmaWrite {
@@ -32,11 +32,11 @@ fn to_sram(from: usize, len: usize) -> DmaWrite {
 struct Row {
     len: usize,
     /// The job itself. Its result stays in the card.
-    job: Counts,
+    job: FirmwareCounts,
     /// Additional cost of the card's own write and of reading the SRAM by E4.
-    by_dma: Counts,
+    by_dma: FirmwareCounts,
     /// Cost of memory reads.
-    by_reads: Counts,
+    by_reads: FirmwareCounts,
 }
 
 /// One firmware's figures in docs/performance.md: the job, then for each length the card's own write and memory reads.
@@ -73,7 +73,7 @@ impl Documented {
     }
 }
 
-fn check(found: Counts, (commands, instructions): Spent) {
+fn check(found: FirmwareCounts, (commands, instructions): Spent) {
     let is_near = 10 * found.instructions.abs_diff(instructions) <= instructions;
     assert!(found.commands == commands && is_near, "{found:?}, expected {commands} and {instructions}");
 }
@@ -85,7 +85,7 @@ fn row(engine: &mut dyn TlpEngine, unit: &SharedUnit, card: &TinyGpu, len: usize
     let data = data();
     let from = if len == 4 { PRODUCT_AT } else { 0 };
     let (cycles, alone) = counted(unit, || card.run(&mut pcie, &job(&data)).unwrap());
-    let sends = Job { send: Some(to_sram(from, len)), ..job(&data) };
+    let sends = GpuJob { send: Some(to_sram(from, len)), ..job(&data) };
     let (same_cycles, with_send) = counted(unit, || card.run(&mut pcie, &sends).unwrap());
     assert_eq!((cycles, same_cycles), (491, 491));
     let (mut by_dma, mut by_reads) = (vec![0; len], vec![0; len]);
@@ -93,8 +93,8 @@ fn row(engine: &mut dyn TlpEngine, unit: &SharedUnit, card: &TinyGpu, len: usize
     let ((), reads) = counted(unit, || card.read(&mut pcie, from as u8, &mut by_reads).unwrap());
     assert!(by_dma == by_reads);
     assert_eq!(by_dma[PRODUCT_AT - from..][..4], host_product(A, B));
-    let more = |part: fn(Counts) -> u64| part(with_send) - part(alone) + part(by_e4);
-    let by_dma = Counts { commands: more(|work| work.commands), instructions: more(|work| work.instructions) };
+    let more = |part: fn(FirmwareCounts) -> u64| part(with_send) - part(alone) + part(by_e4);
+    let by_dma = FirmwareCounts { commands: more(|work| work.commands), instructions: more(|work| work.instructions) };
     Row { len, job: alone, by_dma, by_reads: reads }
 }
 
@@ -105,18 +105,21 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedUnit) -> Vec<Row> {
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);
     let data = data();
-    let cached = Job { caches: true, ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &cached), Ok(706));
-    let fault = |fault| Err(TinyGpuError::Fault { at: card.at, fault });
-    let endless = Job { program: &[0x2000, 0x1401], ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::Run(tiny_gpu::Fault::NeverEnds { block: 0, word: 1 })));
-    let lost = Job { program: &MATMUL[..3], ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &lost), fault(CardFault::Run(tiny_gpu::Fault::LeftProgram { block: 0, word: 3 })));
+    let cached = GpuJob { caches: true, ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &cached).unwrap(), 706);
+    let fails = |pcie: &mut Pcie<'_>, job: GpuJob<'_>, fault: CardFault| {
+        let error = card.run(pcie, &job).unwrap_err();
+        assert_eq!(error.to_string(), format!("the tiny-gpu at {}: {fault}", card.at));
+    };
+    let endless = GpuJob { program: &[0x2000, 0x1401], ..job(&data) };
+    fails(&mut pcie, endless, CardFault::Run(tiny_gpu::Fault::NeverEnds { block: 0, word: 1 }));
+    let lost = GpuJob { program: &MATMUL[..3], ..job(&data) };
+    fails(&mut pcie, lost, CardFault::Run(tiny_gpu::Fault::LeftProgram { block: 0, word: 3 }));
     let nowhere = DmaWrite { to: 0x0070_0000, ..to_sram(0, 4) };
-    assert_eq!(card.run(&mut pcie, &Job { send: Some(nowhere), ..job(&data) }), fault(CardFault::NoTarget));
+    fails(&mut pcie, GpuJob { send: Some(nowhere), ..job(&data) }, CardFault::NoTarget);
     pcie.config_write(card.at, 0x04, 0x02, 0x03).unwrap();
-    let forbidden = Job { send: Some(to_sram(0, 4)), ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &forbidden), fault(CardFault::NotMaster));
+    let forbidden = GpuJob { send: Some(to_sram(0, 4)), ..job(&data) };
+    fails(&mut pcie, forbidden, CardFault::NotMaster);
     rows.into()
 }
 
@@ -174,13 +177,11 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
         let ((), whole) = counted(&shared, || {
             let run = |open: &mut OpenBridge, entry| {
                 let send = Some(DmaWrite { entry: Some(entry), ..to_sram(0, sectors * SECTOR) });
-                card.run(&mut Pcie::new(open, &mut NoTime), &Job { send, ..job(&data) }).map(drop)
+                card.run(&mut Pcie::new(open, &mut NoTime), &GpuJob { send, ..job(&data) }).map(drop)
             };
             open.sram_read(0, &mut came, run).unwrap();
         });
-        let alone = rows[0].job;
-        let by_f2 =
-            Counts { commands: whole.commands - alone.commands, instructions: whole.instructions - alone.instructions };
+        let by_f2 = whole - rows[0].job;
         // The count doesn't depend on the length. Most instructions are the main loop's, while it waits.
         // The first read also asks for the page where completions are awaited, and whether the DMA is idle.
         let commands = if sectors == 1 { 13 } else { 11 };

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464::{Bdf, Kind};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port as _, Storage, Transport as _};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Outcome, Skip};
 
@@ -74,7 +74,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     drop(bridge);
     port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     let mut bridge = uas(&mut port);
-    assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+    assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium);
     assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
 }
 
@@ -131,7 +131,7 @@ fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
         for path in [DataPath::Write16, DataPath::Read16] {
             assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
         }
-        assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+        assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium);
     }
 }
 
@@ -165,7 +165,7 @@ fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
     let mut bridge = uas(&mut port);
     assert!(bridge.has_no_medium().unwrap());
     bridge.initialise().unwrap();
-    assert!(matches!(survey::behind(&mut bridge).unwrap(), survey::Behind::Initialised(_)));
+    assert!(matches!(Storage::ask(&mut bridge).unwrap().behind(), Behind::Initialised(_)));
     assert!(!bridge.has_no_medium().unwrap());
     assert!(bridge.inquiry().is_ok(), "E6 would have stopped it");
 }

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use asm2464::AnyFailure;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::gpu_card::registers::{RAN, SENT, STATUS};
-use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, survey};
-use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port as _, Storage};
+use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
 use crate::unit::rig::{self, A, B, counted, opened};
@@ -43,7 +44,7 @@ fn initialised(mut port: VirtualPort) -> Unit {
 }
 
 /// Makes the card write a completion entry.
-fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
+fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), AnyFailure> {
     let mut engine = VendorTlp::new(bridge);
     card.complete(&mut Pcie::new(&mut engine, &mut NoTime), entry)
 }
@@ -72,7 +73,7 @@ impl Unit {
         self.shared.lock().data_buffer_mut()[from..from + len].to_vec()
     }
 
-    fn read16(&mut self, sectors: usize) -> Result<Vec<u8>, SramReadError> {
+    fn read16(&mut self, sectors: usize) -> Result<Vec<u8>, AnyFailure> {
         let (card, mut data) = (self.card, vec![0; sectors * SECTOR]);
         self.bridge.read_sram_by_read16(&mut data, SECOND, |bridge, entry| match card {
             Some(card) => tell(bridge, card, entry),
@@ -108,7 +109,7 @@ fn a_gpus_result_comes_by_read16_as_it_comes_by_e4() {
         let mut unit = unit(CARD);
         let card = unit.card.unwrap();
         let data: Vec<u8> = A.into_iter().chain(B).collect();
-        let job = Job {
+        let job = GpuJob {
             program: &MATMUL,
             data: &data,
             threads: PRODUCT_THREADS,
@@ -119,7 +120,7 @@ fn a_gpus_result_comes_by_read16_as_it_comes_by_e4() {
         let run = |bridge: &mut Bridge<AnyTransport>, entry| {
             let send = Some(DmaWrite { from: 0, len: len as u32, to: SRAM_ADDRESS, entry });
             let mut engine = VendorTlp::new(bridge);
-            card.run(&mut Pcie::new(&mut engine, &mut NoTime), &Job { send, ..job }).map(drop)
+            card.run(&mut Pcie::new(&mut engine, &mut NoTime), &GpuJob { send, ..job }).map(drop)
         };
         let mut by_read16 = vec![0xEE; len];
         unit.bridge.read_sram_by_read16(&mut by_read16, SECOND, |bridge, entry| run(bridge, Some(entry))).unwrap();
@@ -173,8 +174,10 @@ fn a_read16_says_what_initialisation_it_lacks() {
     bridge.inquiry().unwrap();
     let card = opened(&mut VendorTlp::new(&mut bridge));
     let mut unit = Unit { bridge, shared, card };
-    assert!(matches!(unit.read16(8), Err(SramReadError::NotInitialised { at: 0x054B, found: 0, expected: 0x20 })));
-    assert_eq!(survey::behind(&mut unit.bridge).unwrap(), survey::Behind::NoMedium);
+    let error = unit.read16(8).unwrap_err();
+    assert_eq!(error.code(), "asm2464::sram::not_initialised");
+    assert!(error.to_string().ends_with("XDATA 0x054b is 0x00, expected 0x20"), "{error}");
+    assert_eq!(Storage::ask(&mut unit.bridge).unwrap().behind(), Behind::NoMedium);
 }
 
 #[test]
@@ -183,8 +186,8 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
     for scenario in ["", CARD] {
         let mut unit = unit(scenario);
         let card = unit.card.take();
-        let ended = unit.read16(8);
-        assert!(matches!(ended, Err(SramReadError::NoCompletion { deadline: SECOND, .. })), "{ended:?}");
+        let error = unit.read16(8).unwrap_err();
+        assert_eq!(error.code(), "asm2464::sram::no_completion", "{error}");
         assert!(unit.bridge.inquiry().is_ok());
         let write = unit.bridge.write16(0, &[0; 512]);
         assert!(matches!(write, Err(CommandError::CheckCondition { .. })), "no longer initialised: {write:?}");
@@ -210,11 +213,8 @@ fn a_failed_request_to_the_device_leaves_a_working_unit() {
         tell(bridge, card, Entry { to: 0x0070_0000, command_at: None, ..entry })
     };
     let mut data = [0; SECTOR];
-    let ended = unit.bridge.read_sram_by_read16(&mut data, SECOND, refuse);
-    assert!(
-        matches!(&ended, Err(SramReadError::Device(fault)) if fault.to_string().contains("no device accepts")),
-        "{ended:?}"
-    );
+    let error = unit.bridge.read_sram_by_read16(&mut data, SECOND, refuse).unwrap_err();
+    assert!(error.to_string().contains("no device accepts"), "{error}");
     unit.works();
     assert!(unit.read16(1).is_ok());
 }
@@ -226,17 +226,17 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let mut bot = port(CARD);
     let bridges = [Bridge::new(high.uas().unwrap().unwrap()), bot.open().unwrap()];
     let answered =
-        |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("the device must not be asked") };
+        |_: &mut Bridge<AnyTransport>, _| -> Result<(), AnyFailure> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
-        let ended = bridge.read_sram_by_read16(&mut data, SECOND, answered);
-        assert!(matches!(ended, Err(SramReadError::Transport { .. })), "{ended:?}");
+        let error = bridge.read_sram_by_read16(&mut data, SECOND, answered).unwrap_err();
+        assert_eq!(error.code(), "asm2464::sram::transport", "{error}");
         assert!(bridge.inquiry().is_ok());
     }
     let mut unit = unit(CARD);
     for len in [0, 511, 513, 129 * SECTOR] {
-        let ended = unit.bridge.read_sram_by_read16(&mut vec![0; len], SECOND, answered);
-        assert!(matches!(ended, Err(SramReadError::Length { .. })), "{len}");
+        let error = unit.bridge.read_sram_by_read16(&mut vec![0; len], SECOND, answered).unwrap_err();
+        assert_eq!(error.code(), "asm2464::sram::length", "{len}");
     }
 }
 

@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage};
 use asmpatch::patch::{PatchSet, Selection};
 
 use crate::chip_images::{vendor, vendor_231204};
@@ -42,14 +42,14 @@ fn each_version_says_at_its_own_address_that_it_has_found_its_ssd() {
         bridge.inquiry().unwrap();
         assert_eq!(found(&mut bridge), [1, 0], "{variables:?}");
         assert_ne!(byte(&mut bridge, variables.device()), 0, "{variables:?}");
-        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd);
+        assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), ssd);
         bridge.write16(8, &[7; 4096]).unwrap();
         let mut came = [0; 4096];
         bridge.read16(8, &mut came).unwrap();
         assert!(came == [7; 4096] && found(&mut bridge) == [1, 1], "{variables:?}");
         // The drive's start-up has set variables that a GPU runtime's initialisation sets, too.
         assert!(variables.initialised().iter().any(|(at, _)| byte(&mut bridge, *at) != 0));
-        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "{variables:?}");
+        assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), ssd, "{variables:?}");
     }
 }
 

@@ -392,8 +392,11 @@ impl XdataMemory {
 }
 
 /// The flash lost its power, or its cells went away, during an erase or a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("the flash has no power, or no such cells")]
 pub struct FlashGone;
+
+impl std::error::Error for FlashGone {}
 
 /// A NOR flash: an erase sets every bit, a program clears bits.
 pub trait SpiFlash: Send {

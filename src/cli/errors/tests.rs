@@ -118,7 +118,7 @@ fn the_codes_of_a_library_that_others_may_take_do_not_carry_the_programs_name() 
     for (path, text) in sources().into_iter().filter(|(path, _)| libraries(path)) {
         assert!(!text.contains("\"asmpatch::"), "{}", path.display());
     }
-    let error = UsbError::Permission { port: "3-1.2".parse().unwrap() };
+    let error = UsbError::NoAccess { port: "3-1.2".parse().unwrap(), why: None };
     assert_eq!((error.code(), shown_code(&error).as_str()), ("asm2464::usb::permission", "asmpatch::usb::permission"));
 }
 

@@ -262,7 +262,7 @@ impl<'a> WritingRun<'a> {
             }
             let Some(mut port) = unit.port.take() else { continue };
             let location = port.location();
-            let mut info = port.attached().map_err(AnyFailure::from);
+            let mut info = port.attached();
             drop(port);
             let capture = self.recording.capture();
             if location.is_virtual() {

@@ -11,7 +11,7 @@ use asm2464::firmware::BridgeState;
 use asm2464_dock::files::file;
 use asm2464_host::bridge::open::SupplyMeasurement;
 use asm2464_host::pcie::{
-    Bar, BarKind, CapabilityKind, Change, Function, Header, Link, Names, Note, Survey, Window, class_name,
+    Assignment, Bar, BarKind, CapabilityKind, Function, Header, Link, Names, Note, Survey, Window, class_name,
 };
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ pub(in crate::cli) struct PcieJson<'a> {
     /// The functions, each after the bridge that it is behind.
     functions: Vec<FunctionJson<'a>>,
     /// What the command wrote.
-    changes: &'a [Change],
+    changes: &'a [Assignment],
     /// What is wrong or unusual.
     notes: Vec<NoteJson<'a>>,
 }
@@ -189,13 +189,13 @@ impl PcieShown<'_, '_> {
     }
 }
 
-fn changed(change: &Change) -> String {
+fn changed(change: &Assignment) -> String {
     match change {
-        Change::Buses { at, buses } => format!("{at} buses {:02x}-{:02x}", buses.secondary, buses.subordinate),
-        Change::Windows { at, memory, prefetchable } => {
+        Assignment::Buses { at, buses } => format!("{at} buses {:02x}-{:02x}", buses.secondary, buses.subordinate),
+        Assignment::Windows { at, memory, prefetchable } => {
             format!("{at} windows: memory {}, prefetchable {}", shown(*memory), shown(*prefetchable))
         }
-        Change::Bar { at, index, address } => format!("{at} BAR {index} at {address:#x}"),
+        Assignment::Bar { at, index, address } => format!("{at} BAR {index} at {address:#x}"),
     }
 }
 

@@ -11,7 +11,8 @@ use asm2464_chip::chip::{UsbEvent, Watch, register_name};
 use asm2464_chip::mcu::{AccessKind, Observer, Step, Trace, assembly};
 use asm2464_chip::profile::{Coverage, Profile};
 use asm2464_dock::files::atomic;
-use asm2464_dock::pcap::{Device, UrbEnd};
+use asm2464_dock::pcap::CapturedDevice;
+use asm2464_host::bridge::{PipeError, TransferEnd};
 
 use super::{EventKind, place, xdata};
 use crate::cli::user_files::{self, LoadedSymbols};
@@ -29,13 +30,13 @@ pub(super) struct Events {
     registers: bool,
     uart: bool,
     line: Vec<u8>,
-    wire: Option<Device>,
+    wire: Option<CapturedDevice>,
     /// The running control transfer: its setup packet, and the data of a write.
     control: Option<([u8; 8], Vec<u8>)>,
 }
 
 impl Events {
-    pub(super) fn new(kinds: &[EventKind], wire: Option<Device>) -> Self {
+    pub(super) fn new(kinds: &[EventKind], wire: Option<CapturedDevice>) -> Self {
         let has = |kind| kinds.contains(&kind);
         let (usb, registers, uart) = (has(EventKind::Usb), has(EventKind::Registers), has(EventKind::Uart));
         Self { usb, registers, uart, line: Vec::new(), wire, control: None }
@@ -48,18 +49,18 @@ impl Events {
             UsbEvent::ControlDone(read) => {
                 if let Some((setup, written)) = self.control.take() {
                     let is_read = setup[0] & TO_HOST != 0;
-                    wire.control(setup, if is_read { read } else { &written }, UrbEnd::Done);
+                    wire.control(setup, if is_read { read } else { &written }, &TransferEnd::Completed);
                 }
             }
             UsbEvent::ControlStall => {
                 if let Some((setup, _)) = self.control.take() {
-                    wire.control(setup, &[], UrbEnd::Stall);
+                    wire.control(setup, &[], &TransferEnd::Failed(PipeError::Stall));
                 }
             }
             UsbEvent::Bulk { endpoint, packet, .. } => {
                 let is_read = endpoint & TO_HOST != 0;
                 let urb = wire.submit_bulk(endpoint, packet.len(), if is_read { &[] } else { packet });
-                wire.complete(urb, UrbEnd::Done, packet.len(), if is_read { packet } else { &[] });
+                wire.complete(urb, &TransferEnd::Completed, packet.len(), if is_read { packet } else { &[] });
             }
             // usbmon has no events for these.
             UsbEvent::Suspend | UsbEvent::Resume => {}

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use asm2464::Coded as _;
 use asm2464::firmware::{BridgeState, Image, UsbId};
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::{VirtualOpenError, VirtualPort};
+use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{Behind, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
@@ -55,7 +56,9 @@ impl Rig {
         // A child process of another test also holds this unit's lock until it executes its own program.
         for _ in 0..100 {
             match VirtualPort::open_dir(&self.dir()) {
-                Err(VirtualOpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
+                Err(error) if error.code() == "asm2464::virtual_unit::busy" => {
+                    std::thread::sleep(Duration::from_millis(20))
+                }
                 opened => return opened.unwrap(),
             }
         }

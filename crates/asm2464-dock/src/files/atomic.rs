@@ -6,27 +6,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use asm2464::escape::Escape as _;
+use asm2464::{Failure, Kind};
 use tempfile::{NamedTempFile, TempDir};
-use thiserror::Error;
 
 use super::file;
-
-/// A file could not be written. An earlier file of that name is unchanged, unless only the sync of its folder failed.
-#[derive(Debug, Error)]
-#[error("cannot write {}: {doing}", path.shown())]
-pub struct AtomicWriteError {
-    /// The file.
-    pub path: PathBuf,
-    /// The step that failed.
-    pub doing: &'static str,
-    /// The system's error.
-    pub source: io::Error,
-}
-
-asm2464::coded!(AtomicWriteError => System "asm2464::file::write");
 
 /// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///
@@ -34,8 +20,9 @@ asm2464::coded!(AtomicWriteError => System "asm2464::file::write");
 /// the caller must check that it may. Never replaces a link, a device, a pipe or a folder. Also removes what killed
 /// runs left in the folder.
 /// # Errors
-/// [`AtomicWriteError`], with the step that failed; the temporary file is removed.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
+/// `asm2464::file::write`, with the step that failed. The temporary file is removed. An earlier file of that name is
+/// unchanged, unless only the sync of its folder failed.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_all(&[(path, bytes)])
 }
 
@@ -43,7 +30,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
 ///
 /// # Errors
 /// As for [`write()`].
-pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
+pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), Failure> {
     let mut staged = Vec::with_capacity(files.len());
     for (path, bytes) in files {
         staged.push((path, stage(path, bytes)?));
@@ -70,7 +57,7 @@ pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
 ///
 /// # Errors
 /// As for [`write()`].
-pub fn create(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
+pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let file = stage(path, bytes)?;
     file.as_file().sync_all().map_err(failed(path, "bringing the bytes to the disk"))?;
     match file.persist_noclobber(path) {
@@ -82,12 +69,15 @@ pub fn create(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
 
 const NAMING: &str = "giving the file its name";
 
-fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> AtomicWriteError {
-    move |source| AtomicWriteError { path: path.to_path_buf(), doing, source }
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Failure {
+    move |error| {
+        let message = format!("cannot write {}: {doing}", path.shown());
+        Failure::new(Kind::System.code("asm2464::file::write"), message).because(error)
+    }
 }
 
 /// Creates a temporary file with these bytes, in the folder of its final path.
-fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, AtomicWriteError> {
+fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
     match file::irregular(path) {
         None => {}
         Some("a folder") => {
@@ -280,7 +270,7 @@ fn is_folder_of_ours(name: &str) -> Option<bool> {
     let kind = FOLDER_KINDS.iter().find_map(|kind| rest.strip_prefix(kind));
     let random = kind.unwrap_or(rest);
     let is_random = random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_random.then_some(kind.is_some())
+    if is_random { Some(kind.is_some()) } else { None }
 }
 
 #[cfg(test)]
@@ -336,7 +326,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [&link, &pipe, Path::new("/dev/null")] {
             let error = write(path, b"x").unwrap_err();
-            assert_eq!(error.doing, "only a regular file is replaced", "{}", path.display());
+            assert_eq!(error.to_string(), format!("cannot write {}: only a regular file is replaced", path.display()));
         }
         assert_eq!(fs::read(&target).unwrap(), b"precious");
         assert!(link.symlink_metadata().unwrap().is_symlink());

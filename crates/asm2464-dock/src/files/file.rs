@@ -207,7 +207,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// regular file or nothing.
 pub fn irregular(path: &Path) -> Option<&'static str> {
     let kind = path.symlink_metadata().ok()?.file_type();
-    (!kind.is_file()).then(|| name(kind))
+    if kind.is_file() { None } else { Some(name(kind)) }
 }
 
 fn refuse_irregular(file: &File) -> io::Result<()> {
@@ -265,7 +265,10 @@ pub fn private(_options: &mut OpenOptions) {}
 /// # Errors
 /// The system's error.
 pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
-    with_bits(&file.metadata()?, bits).map_or(Ok(()), |permissions| file.set_permissions(permissions))
+    match with_bits(&file.metadata()?, bits) {
+        Some(permissions) => file.set_permissions(permissions),
+        None => Ok(()),
+    }
 }
 
 /// Lets the owner of a new folder use it.
@@ -273,7 +276,10 @@ pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub fn owner_may_use(folder: &Path) -> io::Result<()> {
-    with_bits(&fs::metadata(folder)?, 0o700).map_or(Ok(()), |permissions| fs::set_permissions(folder, permissions))
+    match with_bits(&fs::metadata(folder)?, 0o700) {
+        Some(permissions) => fs::set_permissions(folder, permissions),
+        None => Ok(()),
+    }
 }
 
 /// Returns the permissions with these bits added; `None` if it has them all.
@@ -281,7 +287,7 @@ pub fn owner_may_use(folder: &Path) -> io::Result<()> {
 fn with_bits(metadata: &Metadata, bits: u32) -> Option<Permissions> {
     use std::os::unix::fs::PermissionsExt;
     let mode = metadata.permissions().mode();
-    (mode & bits != bits).then(|| Permissions::from_mode(mode & 0o7777 | bits))
+    if mode & bits == bits { None } else { Some(Permissions::from_mode(mode & 0o7777 | bits)) }
 }
 
 // On other systems no umask takes the owner's rights.
@@ -296,9 +302,13 @@ fn with_bits(_metadata: &Metadata, _bits: u32) -> Option<Permissions> {
 /// # Errors
 /// The system's error.
 pub fn toml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths =
-        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
     paths.sort();
     Ok(paths)
 }

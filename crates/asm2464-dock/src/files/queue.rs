@@ -1,6 +1,7 @@
 //! A bounded queue of records with a thread that writes them. Adding a record never waits for the disk or the terminal:
 //! if the queue is full, the record is lost, and counted.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,14 @@ pub trait Sink: Write + Send + 'static {
     /// Cuts off a record that was written in part: keeps the first `len` bytes of all that were written.
     fn cut(&mut self, len: u64) {
         let _ = len;
+    }
+}
+
+/// A file that has only this queue's records.
+impl Sink for File {
+    fn cut(&mut self, len: u64) {
+        // If the file can't be cut, its reader finds the torn record after the whole ones.
+        let _ = self.set_len(len);
     }
 }
 
@@ -33,7 +42,9 @@ struct State {
     /// The waiting records, one after the other, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<RecordEnd>,
-    counts: Counts,
+    /// Records that were to be written, and how many of them are lost.
+    received: u64,
+    lost: u64,
     /// How many of the received records were written or lost.
     done: u64,
     failure: Option<String>,
@@ -52,20 +63,13 @@ struct RecordEnd {
     is_counted: bool,
 }
 
-/// How many records there were.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Records that were to be written.
-    pub received: u64,
-    /// How many of them are lost.
-    pub lost: u64,
-}
-
 /// How a queue ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueEnd {
-    /// How many records there were.
-    pub counts: Counts,
+    /// How many records were to be written.
+    pub received: u64,
+    /// How many of them are lost.
+    pub lost: u64,
     /// The sink's error, if it failed.
     pub failure: Option<String>,
     /// Whether the sink has taken, or refused, everything.
@@ -99,9 +103,9 @@ impl Queue {
     /// which it reads from a clock are in the order of the records. If there is no room, the record is lost.
     pub fn push(&self, len: usize, append: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
-        state.counts.received += 1;
+        state.received += 1;
         if state.is_over || state.failure.is_some() || state.bytes.len() + len > self.limit {
-            state.counts.lost += 1;
+            state.lost += 1;
             state.done += 1;
             return;
         }
@@ -113,24 +117,25 @@ impl Queue {
     /// Waits until the records queued so far are written or lost, for five seconds at most.
     pub fn settle(&self) {
         let state = self.lock();
-        let received = state.counts.received;
+        let received = state.received;
         drop(self.wait_while(state, |state| state.done < received));
     }
 
-    /// Ends the queue: writes the waiting records and what `last` appends, which is not counted. Waits for five seconds
-    /// at most. Later records are lost.
-    pub fn finish(&self, last: impl FnOnce(Counts, &mut Vec<u8>)) -> QueueEnd {
+    /// Ends the queue: writes the waiting records and what `last` appends, which is not counted. `last` gets the
+    /// numbers of received and of lost records. Waits for five seconds at most. Later records are lost.
+    pub fn finish(&self, last: impl FnOnce(u64, u64, &mut Vec<u8>)) -> QueueEnd {
         let mut state = self.lock();
         if !state.is_over {
             state.is_over = true;
-            let counts = state.counts;
-            state.add(false, |bytes| last(counts, bytes));
+            let (received, lost) = (state.received, state.lost);
+            state.add(false, |bytes| last(received, lost, bytes));
             self.filled.notify_all();
         }
         let state = self.wait_while(state, |state| !state.has_ended);
-        let unwritten = state.counts.received - state.done;
+        let unwritten = state.received - state.done;
         QueueEnd {
-            counts: Counts { lost: state.counts.lost + unwritten, ..state.counts },
+            received: state.received,
+            lost: state.lost + unwritten,
             failure: state.failure.clone(),
             has_ended: state.has_ended,
         }
@@ -174,7 +179,7 @@ impl Queue {
             if let Err(error) = outcome {
                 let waiting = mem::take(&mut state.ends);
                 let lost = counted(torn) + counted(&waiting);
-                state.counts.lost += lost;
+                state.lost += lost;
                 state.done += lost;
                 state.bytes = Vec::new();
                 state.failure = Some(error.to_string());
@@ -277,12 +282,12 @@ mod tests {
         push(&queue, "one ");
         queue.settle();
         push(&queue, "two ");
-        let outcome = queue.finish(|counts, bytes| bytes.extend(format!("of {}", counts.received).as_bytes()));
-        let counts = Counts { received: 2, lost: 0 };
-        assert_eq!(outcome, QueueEnd { counts, failure: None, has_ended: true });
+        let outcome = queue.finish(|received, _, bytes| bytes.extend(format!("of {received}").as_bytes()));
+        assert_eq!(outcome, QueueEnd { received: 2, lost: 0, failure: None, has_ended: true });
         assert_eq!(kept.recv().unwrap(), b"head one two of 2");
         push(&queue, "three");
-        assert_eq!(queue.finish(|_, _| unreachable!()).counts, Counts { received: 3, lost: 1 });
+        let later = queue.finish(|_, _, _| unreachable!());
+        assert_eq!((later.received, later.lost), (3, 1));
     }
 
     #[test]
@@ -294,9 +299,9 @@ mod tests {
             push(&queue, "one ");
             push(&queue, "two ");
             drop(go);
-            let outcome = queue.finish(|_, bytes| bytes.extend(b"last"));
+            let outcome = queue.finish(|_, _, bytes| bytes.extend(b"last"));
             assert_eq!(kept.recv().unwrap(), whole.as_bytes(), "{room}");
-            assert_eq!(outcome.counts, Counts { received: 2, lost }, "{room}");
+            assert_eq!((outcome.received, outcome.lost), (2, lost), "{room}");
             assert!(outcome.failure.is_some() && outcome.has_ended);
         }
     }
@@ -309,10 +314,10 @@ mod tests {
         }
         assert!(queue.lock().bytes.len() <= 40);
         drop(go);
-        let QueueEnd { counts, failure, .. } = queue.finish(|_, _| {});
-        assert_eq!((counts.received, failure), (100, None));
+        let QueueEnd { received, lost, failure, .. } = queue.finish(|_, _, _| {});
+        assert_eq!((received, failure), (100, None));
         // Four may wait while four are being written.
-        assert!((4..=8).contains(&(100 - counts.lost)), "{counts:?}");
-        assert_eq!(kept.recv().unwrap().len() as u64, 10 * (100 - counts.lost));
+        assert!((4..=8).contains(&(100 - lost)), "{lost}");
+        assert_eq!(kept.recv().unwrap().len() as u64, 10 * (100 - lost));
     }
 }

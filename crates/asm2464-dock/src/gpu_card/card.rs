@@ -50,8 +50,13 @@ impl DeviceEngine for Card {
         if bar == 0 {
             return self.memory_write(offset, value, enables);
         }
-        let mask = (0..4).filter(|byte| enables >> byte & 1 != 0).fold(0, |mask, byte| mask | 0xFF << (8 * byte));
-        self.register_write(offset, self.register_read(offset) & !mask | value & mask, host);
+        let mut bytes = self.register_read(offset).to_le_bytes();
+        for (index, byte) in value.to_le_bytes().into_iter().enumerate() {
+            if enables >> index & 1 != 0 {
+                bytes[index] = byte;
+            }
+        }
+        self.register_write(offset, u32::from_le_bytes(bytes), host);
     }
 
     fn awaits_command(&self) -> bool {
@@ -73,15 +78,16 @@ impl DeviceEngine for Card {
 impl Card {
     /// Reads a dword of the card's memory, by byte offset.
     fn memory_read(&self, offset: u64) -> u32 {
-        let bytes = u32::try_from(offset).ok().and_then(|at| self.bytes(at, 4)).unwrap_or_default();
-        bytes.iter().rev().fold(0, |dword, byte| dword << 8 | u32::from(*byte))
+        let bytes = u32::try_from(offset).ok().and_then(|at| self.bytes(at, 4));
+        bytes.map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
     /// Writes to a dword of the card's memory.
     fn memory_write(&mut self, offset: u64, value: u32, enables: u8) {
-        for (index, byte) in value.to_le_bytes().into_iter().enumerate().filter(|(index, _)| enables >> index & 1 != 0)
-        {
-            self.put(offset.saturating_add(index as u64), &[byte]);
+        for (index, byte) in value.to_le_bytes().into_iter().enumerate() {
+            if enables >> index & 1 != 0 {
+                self.put(offset.saturating_add(index as u64), &[byte]);
+            }
         }
     }
 
@@ -139,7 +145,11 @@ impl Card {
 
     /// Copies a range of the card's memory; `None` if it is not completely inside.
     fn bytes(&self, at: u32, len: u32) -> Option<Vec<u8>> {
-        let end = at.checked_add(len).filter(|end| *end <= MEMORY_LEN)? as usize;
+        let end = at.checked_add(len)?;
+        if end > MEMORY_LEN {
+            return None;
+        }
+        let end = end as usize;
         let written = self.memory.get(at as usize..end.min(self.memory.len())).unwrap_or_default();
         let mut bytes = written.to_vec();
         bytes.resize(len as usize, 0);
@@ -148,7 +158,10 @@ impl Card {
 
     /// Writes to the card's memory. Ignores a write that does not fit.
     fn put(&mut self, at: u64, bytes: &[u8]) {
-        let Some(end) = at.checked_add(bytes.len() as u64).filter(|end| *end <= u64::from(MEMORY_LEN)) else { return };
+        let end = at.saturating_add(bytes.len() as u64);
+        if end > u64::from(MEMORY_LEN) {
+            return;
+        }
         let (at, end) = (at as usize, end as usize);
         if self.memory.len() < end {
             self.memory.resize(end, 0);

@@ -7,4 +7,4 @@ mod driver;
 pub mod registers;
 
 pub use card::ENGINE;
-pub use driver::{DmaWrite, Job, TinyGpu, TinyGpuError};
+pub use driver::{DmaWrite, GpuJob, TinyGpu};

@@ -1,63 +1,21 @@
 //! The capture file, which a thread writes.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read as _, Seek as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use thiserror::Error;
+use asm2464::{Failure, Kind};
 
 use super::pcapng;
-use super::usbmon::{HEADER_LEN, Header};
+use super::usbmon::{HEADER_LEN, UsbmonHeader};
 use crate::files::file;
-use crate::files::queue::{Counts, Queue, QueueEnd, Sink};
+use crate::files::queue::{Queue, QueueEnd, Sink};
 
 /// How many bytes may wait for the disk. A packet that does not fit is dropped.
 const BACKLOG: usize = 32 << 20;
-
-/// Reasons a capture can't start.
-#[derive(Debug, Error)]
-pub enum CaptureError {
-    /// The file can't be opened or emptied, or its thread can't be started.
-    #[error("cannot record USB traffic to {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file exists and is not a capture. It is left as it is.
-    #[error("{} exists and is not a pcapng file", path.display())]
-    NotACapture {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Another process is recording into the file.
-    #[error("{} is in use by another process", path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
-asm2464::coded!(CaptureError {
-    Io => System "asm2464::pcap::file",
-    NotACapture => Refused "asm2464::pcap::not_a_capture",
-    Busy => Refused "asm2464::pcap::busy",
-});
-
-/// The outcome of a capture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
-    /// Events of URBs that were to be recorded.
-    pub received: u64,
-    /// How many of those are missing in the file.
-    pub dropped: u64,
-    /// Why the file ends early, in words; `None` if it is complete.
-    pub failure: Option<String>,
-}
 
 /// Records URBs to a pcapng file.
 ///
@@ -74,15 +32,8 @@ struct Owner {
 }
 
 impl Owner {
-    fn finish(&self) -> Summary {
-        let QueueEnd { counts, failure, has_ended } = self
-            .queue
-            .finish(|Counts { received, lost }, out| pcapng::interface_statistics(out, now(), received, lost));
-        Summary {
-            received: counts.received,
-            dropped: counts.lost,
-            failure: failure.or_else(|| (!has_ended).then(|| "the disk does not answer".to_owned())),
-        }
+    fn finish(&self) -> QueueEnd {
+        self.queue.finish(|received, lost, out| pcapng::interface_statistics(out, now(), received, lost))
     }
 }
 
@@ -92,45 +43,33 @@ impl Drop for Owner {
     }
 }
 
-/// The file. A block that was written in part is cut off.
-struct CaptureFile(File);
-
-impl Write for CaptureFile {
-    fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
-        self.0.write(blocks)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Sink for CaptureFile {
-    fn cut(&mut self, len: u64) {
-        // If the file can't be cut, leave it: readers accept the blocks before the torn one.
-        let _ = self.0.set_len(len);
-    }
-}
-
 impl Capture {
     /// Starts a capture in a new file, or replaces an earlier capture.
     ///
     /// # Errors
-    /// [`CaptureError`]. Devices, symbolic links, and files that are not captures are left as they are.
-    pub fn create(path: &Path) -> Result<Self, CaptureError> {
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::WouldBlock => CaptureError::Busy { path: path.to_owned() },
-            _ => CaptureError::Io { path: path.to_owned(), source },
+    /// `asm2464::pcap::busy` if another process records into the file; `asm2464::pcap::not_a_capture`;
+    /// `asm2464::pcap::file` if the system can't open or empty it, or starts no thread. Devices, symbolic links, and
+    /// files that are not captures are left as they are.
+    pub fn create(path: &Path) -> Result<Self, Failure> {
+        let shown = path.display();
+        let failed = |error: io::Error| {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                let label = Kind::Refused.code("asm2464::pcap::busy");
+                return Failure::new(label, format!("{shown} is in use by another process"));
+            }
+            let label = Kind::System.code("asm2464::pcap::file");
+            Failure::new(label, format!("cannot record USB traffic to {shown}")).because(error)
         };
         let mut file = open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let mut magic = pcapng::MAGIC;
         let is_capture = metadata.len() == 0 || file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC;
         if !metadata.is_file() || !is_capture {
-            return Err(CaptureError::NotACapture { path: path.to_owned() });
+            let label = Kind::Refused.code("asm2464::pcap::not_a_capture");
+            return Err(Failure::new(label, format!("{shown} exists and is not a pcapng file")));
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-        Self::to(CaptureFile(file)).map_err(failed)
+        Self::to(file).map_err(failed)
     }
 
     fn to(sink: impl Sink) -> io::Result<Self> {
@@ -142,7 +81,8 @@ impl Capture {
     }
 
     /// Ends the capture: writes the waiting data, for five seconds at most. Drops everything recorded afterwards.
-    pub fn finish(&self) -> Summary {
+    /// Returns how many of the URBs' events the file has.
+    pub fn finish(&self) -> QueueEnd {
         self.0.finish()
     }
 
@@ -156,14 +96,14 @@ impl Capture {
 
     /// Records an event of an URB: sets the time and the lengths in its header. `length` is how many bytes were
     /// requested or moved; `data` follow the header.
-    pub(super) fn record(&self, header: Header, length: usize, data: &[u8]) {
+    pub(super) fn record(&self, header: UsbmonHeader, length: usize, data: &[u8]) {
         let original_len = HEADER_LEN + data.len();
         let data = &data[..data.len().min(pcapng::SNAP_LEN - HEADER_LEN)];
         self.0.queue.push(HEADER_LEN + data.len(), |blocks| {
             // Read the clock in here, so that the times in the file are in order.
             let time = now();
             let length = u32::try_from(length).unwrap_or(u32::MAX);
-            let header = Header { time, length, captured: data.len() as u32, ..header };
+            let header = UsbmonHeader { time, length, captured: data.len() as u32, ..header };
             pcapng::enhanced_packet(blocks, time, original_len, &header.to_bytes(), data);
         });
     }
@@ -189,10 +129,17 @@ fn open(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::sync::mpsc;
 
+    use asm2464::Coded as _;
+    use asm2464_host::bridge::TransferEnd;
+
     use super::*;
-    use crate::pcap::UrbEnd;
+
+    fn refusal(path: &Path) -> &'static str {
+        Capture::create(path).unwrap_err().code()
+    }
 
     /// Reads a file's URB ids and events, in order.
     fn events(file: &[u8]) -> Vec<(u64, u8)> {
@@ -215,16 +162,17 @@ mod tests {
         let path = dir.path().join("usb.pcapng");
         std::fs::write(&path, [&pcapng::MAGIC[..], &[0xEE; 5000]].concat()).unwrap();
         let capture = Capture::create(&path).unwrap();
-        assert!(matches!(Capture::create(&path), Err(CaptureError::Busy { .. })));
+        assert_eq!(refusal(&path), "asm2464::pcap::busy");
         let device = capture.bus().attach();
         let first = device.submit_bulk(0x81, 13, &[]);
         let second = device.submit_bulk(0x02, 3, b"abc");
-        device.complete(second, UrbEnd::Done, 3, &[]);
-        device.complete(first, UrbEnd::Cancelled, 0, &[]);
-        assert_eq!(capture.finish(), Summary { received: 4, dropped: 0, failure: None });
+        device.complete(second, &TransferEnd::Completed, 3, &[]);
+        device.complete(first, &TransferEnd::Cancelled, 0, &[]);
+        let complete = QueueEnd { received: 4, lost: 0, failure: None, has_ended: true };
+        assert_eq!(capture.finish(), complete);
         assert_eq!(events(&std::fs::read(&path).unwrap()), [(1, b'S'), (2, b'S'), (2, b'C'), (1, b'C')]);
         device.submit_bulk(0x81, 13, &[]);
-        assert_eq!(capture.finish().dropped, 1, "nothing is recorded after the end");
+        assert_eq!(capture.finish().lost, 1, "nothing is recorded after the end");
     }
 
     #[test]
@@ -240,9 +188,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let precious = dir.path().join("precious");
         std::fs::write(&precious, "not a capture").unwrap();
-        assert!(matches!(Capture::create(&precious), Err(CaptureError::NotACapture { .. })));
+        assert_eq!(refusal(&precious), "asm2464::pcap::not_a_capture");
         assert_eq!(std::fs::read(&precious).unwrap(), b"not a capture");
-        assert!(matches!(Capture::create(dir.path()), Err(CaptureError::Io { .. })));
+        assert_eq!(refusal(dir.path()), "asm2464::pcap::file");
     }
 
     #[cfg(unix)]
@@ -251,9 +199,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (target, link) = (dir.path().join("target"), dir.path().join("link"));
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert!(matches!(Capture::create(&link), Err(CaptureError::Io { .. })));
+        assert_eq!(refusal(&link), "asm2464::pcap::file");
         assert!(!target.exists());
-        assert!(matches!(Capture::create(Path::new("/dev/null")), Err(CaptureError::NotACapture { .. })));
+        assert_eq!(refusal(Path::new("/dev/null")), "asm2464::pcap::not_a_capture");
     }
 
     /// A disk that fills up.
@@ -290,11 +238,11 @@ mod tests {
         for _ in 0..1000 {
             device.submit_bulk(0x02, 100, &[0x5A; 100]);
         }
-        let summary = capture.finish();
+        let end = capture.finish();
         let kept = events(&written.recv().unwrap()).len() as u64;
-        assert_eq!((summary.received, summary.dropped), (1000, 1000 - kept));
+        assert_eq!((end.received, end.lost), (1000, 1000 - kept));
         assert_eq!(kept, 4, "as many as fit");
-        assert!(summary.failure.is_some());
+        assert!(end.failure.is_some());
     }
 
     /// A disk that waits for a signal before each write.
@@ -326,8 +274,8 @@ mod tests {
             device.submit_bulk(0x02, data.len(), &data);
         }
         drop(disk);
-        let summary = capture.finish();
-        assert_eq!((summary.received, summary.failure), (2000, None));
-        assert!((900..2000).contains(&summary.dropped), "{}", summary.dropped);
+        let end = capture.finish();
+        assert_eq!((end.received, end.failure), (2000, None));
+        assert!((900..2000).contains(&end.lost), "{}", end.lost);
     }
 }

@@ -1,5 +1,5 @@
-//! Records a unit's transfers as a monitor of its bus sees them: each URB when it is submitted, and when it ends. [`Bus`]
-//! also taps the pipes of an opened unit, real or virtual, after an enumeration like that of a host.
+//! Records a unit's transfers as a monitor of its bus sees them: each URB when it is submitted, and when it ends.
+//! [`CapturedBus`] also taps the pipes of an opened unit, real or virtual, after an enumeration like that of a host.
 //!
 //! A unit is opened after the system has enumerated it, so the enumeration is written from the descriptors that the system
 //! keeps. Readers of a capture learn the endpoints' classes from it.
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asm2464_host::bridge::{Monitor, OpenedPipes, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId};
+use asm2464_host::bridge::{Monitor, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId, UnitInfo};
 
 use super::capture::Capture;
-use super::usbmon::{Header, TransferType, UsbmonEvent};
+use super::usbmon::{TransferType, UsbmonEvent, UsbmonHeader};
 use crate::virtual_unit::setup;
 
 /// -EINPROGRESS, the status of an URB that has been submitted.
@@ -19,7 +19,7 @@ const IN_PROGRESS: i32 = -115;
 
 /// A bus with one unit on it.
 #[derive(Debug, Clone)]
-pub struct Bus {
+pub struct CapturedBus {
     capture: Capture,
     number: u16,
     /// How many addresses have been assigned.
@@ -28,23 +28,23 @@ pub struct Bus {
 
 impl Capture {
     /// Returns a new bus, for one more unit.
-    pub fn bus(&self) -> Bus {
-        Bus { capture: self.clone(), number: self.next_bus(), attached: Arc::default() }
+    pub fn bus(&self) -> CapturedBus {
+        CapturedBus { capture: self.clone(), number: self.next_bus(), attached: Arc::default() }
     }
 }
 
-impl Bus {
+impl CapturedBus {
     /// Adds the unit as a newly found device. Each call assigns the next address.
-    pub fn attach(&self) -> Device {
+    pub fn attach(&self) -> CapturedDevice {
         const ADDRESSES: u64 = 127;
         let address = (self.attached.fetch_add(1, Ordering::Relaxed) % ADDRESSES + 1) as u8;
-        Device { capture: self.capture.clone(), bus: self.number, address }
+        CapturedDevice { capture: self.capture.clone(), bus: self.number, address }
     }
 }
 
 /// A device on its bus, whose transfers are recorded.
 #[derive(Debug, Clone)]
-pub struct Device {
+pub struct CapturedDevice {
     capture: Capture,
     bus: u16,
     address: u8,
@@ -52,40 +52,22 @@ pub struct Device {
 
 /// An URB that has been submitted, with the header of its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Urb(Header);
+pub struct Urb(UsbmonHeader);
 
-/// How a transfer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UrbEnd {
-    /// All the data moved, or a short packet ended the transfer.
-    Done,
-    /// The endpoint is halted, or endpoint 0 refused the request.
-    Stall,
-    /// The host cancelled the transfer.
-    Cancelled,
-    /// The device sent more data than requested.
-    Babble,
-    /// The device has left the bus.
-    Disconnected,
-    /// Any other failure.
-    Failed,
-}
-
-impl UrbEnd {
-    /// Returns Linux's error number (Documentation/driver-api/usb/error-codes.rst).
-    const fn status(self) -> i32 {
-        match self {
-            Self::Done => 0,
-            Self::Stall => -32,
-            Self::Cancelled => -2,
-            Self::Babble => -75,
-            Self::Disconnected => -108,
-            Self::Failed => -71,
-        }
+/// Returns Linux's error number for how a transfer ended (Documentation/driver-api/usb/error-codes.rst).
+const fn status(end: &TransferEnd) -> i32 {
+    match end {
+        TransferEnd::Completed => 0,
+        // The system cancels a request that is not answered in time.
+        TransferEnd::Cancelled | TransferEnd::Failed(PipeError::Timeout) => -2,
+        TransferEnd::Failed(PipeError::Stall) => -32,
+        TransferEnd::Failed(PipeError::Overflow) => -75,
+        TransferEnd::Failed(PipeError::Disconnected) => -108,
+        TransferEnd::Failed(PipeError::Other(_)) => -71,
     }
 }
 
-impl Device {
+impl CapturedDevice {
     /// Records that a bulk transfer is submitted. `length` is how many bytes to read or write; `data` are those to
     /// write.
     pub fn submit_bulk(&self, endpoint: u8, length: usize, data: &[u8]) -> Urb {
@@ -99,31 +81,31 @@ impl Device {
     }
 
     /// Records that a transfer has ended. `length` bytes moved; `data` are those that came from the device.
-    pub fn complete(&self, urb: Urb, end: UrbEnd, length: usize, data: &[u8]) {
-        let event = UsbmonEvent::Completion;
+    pub fn complete(&self, urb: Urb, end: &TransferEnd, length: usize, data: &[u8]) {
+        let (event, status) = (UsbmonEvent::Completion, status(end));
         let (device, bus) = (self.address, self.bus);
-        self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, length, data);
+        self.capture.record(UsbmonHeader { event, device, bus, setup: None, status, ..urb.0 }, length, data);
     }
 
     /// Records that a transfer was not submitted: the system refused it.
-    pub fn refuse(&self, urb: Urb, end: UrbEnd) {
+    pub fn refuse(&self, urb: Urb, error: &PipeError) {
+        let (event, status) = (UsbmonEvent::SubmissionError, status(&TransferEnd::Failed(error.clone())));
         let (device, bus) = (self.address, self.bus);
-        let event = UsbmonEvent::SubmissionError;
-        self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, 0, &[]);
+        self.capture.record(UsbmonHeader { event, device, bus, setup: None, status, ..urb.0 }, 0, &[]);
     }
 
     /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either
     /// direction.
-    pub fn control(&self, setup: [u8; 8], data: &[u8], end: UrbEnd) {
+    pub fn control(&self, setup: [u8; 8], data: &[u8], end: &TransferEnd) {
         let is_in = setup[0] & 0x80 != 0;
         let (out, back) = if is_in { (&[][..], data) } else { (data, &[][..]) };
         let urb = self.submit_control(setup, out);
-        let moved = if end == UrbEnd::Done || is_in { data.len() } else { 0 };
+        let moved = if *end == TransferEnd::Completed || is_in { data.len() } else { 0 };
         self.complete(urb, end, moved, back);
     }
 
     fn submit(&self, transfer: TransferType, endpoint: u8, setup: Option<[u8; 8]>, length: usize, data: &[u8]) -> Urb {
-        let header = Header {
+        let header = UsbmonHeader {
             id: self.capture.next_urb(),
             event: UsbmonEvent::Submission,
             transfer,
@@ -155,15 +137,14 @@ const LANGUAGE: [u8; 2] = [0x09, 0x04];
 /// The most bytes of text in a string descriptor.
 const STRING_MAX: usize = 252;
 
-impl Monitor for Bus {
-    fn opened(&self, opened: OpenedPipes<'_>) -> Box<dyn Tap> {
-        let unit = opened.unit;
+impl Monitor for CapturedBus {
+    fn opened(&self, unit: &UnitInfo, descriptors: &[u8], alternate: u8) -> Box<dyn Tap> {
         let serial = unit.serial.as_deref().unwrap_or_default();
         Box::new(BusTap {
             bus: self.clone(),
-            descriptors: opened.descriptors.to_vec(),
+            descriptors: descriptors.to_vec(),
             strings: [&unit.manufacturer, &unit.product, serial].map(str::to_owned),
-            alternate: opened.alternate,
+            alternate,
             device: None,
             urbs: Vec::new(),
         })
@@ -171,19 +152,19 @@ impl Monitor for Bus {
 }
 
 struct BusTap {
-    bus: Bus,
+    bus: CapturedBus,
     descriptors: Vec<u8>,
     /// Manufacturer, product, serial number.
     strings: [String; 3],
     alternate: u8,
     /// The recorded unit, from its first transfer or action on.
-    device: Option<Device>,
+    device: Option<CapturedDevice>,
     /// The URB of each transfer in flight.
     urbs: Vec<Option<Urb>>,
 }
 
 impl BusTap {
-    fn device(&mut self) -> Device {
+    fn device(&mut self) -> CapturedDevice {
         if let Some(device) = &self.device {
             return device.clone();
         }
@@ -197,10 +178,10 @@ impl BusTap {
     ///
     /// It leaves out later alternates: if one is UAS, Wireshark 4 treats the interface as UAS whichever alternate is
     /// selected.
-    fn enumeration(&self, device: &Device) {
+    fn enumeration(&self, device: &CapturedDevice) {
         let read = |kind: u8, index: u8, language: [u8; 2], bytes: &[u8]| {
             let [low, high] = (bytes.len() as u16).to_le_bytes();
-            device.control([0x80, 6, index, kind, language[0], language[1], low, high], bytes, UrbEnd::Done);
+            device.control([0x80, 6, index, kind, language[0], language[1], low, high], bytes, &TransferEnd::Completed);
         };
         let (first, rest) = self.descriptors.split_at(self.descriptors.len().min(DEVICE_LEN));
         let total = rest.get(2..4).map_or(0, |len| usize::from(u16::from_le_bytes([len[0], len[1]])));
@@ -211,15 +192,18 @@ impl BusTap {
             }
         }
         let indices = first.get(STRING_INDICES).unwrap_or_default();
-        for (index, text) in indices.iter().zip(&self.strings).filter(|(index, _)| **index != 0) {
+        for (index, text) in indices.iter().zip(&self.strings) {
+            if *index == 0 {
+                continue;
+            }
             let mut bytes = vec![0, STRING];
             bytes.extend(text.encode_utf16().flat_map(u16::to_le_bytes).take(STRING_MAX));
             bytes[0] = bytes.len() as u8;
             read(STRING, *index, LANGUAGE, &bytes);
         }
-        device.control(setup::set_configuration(1), &[], UrbEnd::Done);
+        device.control(setup::set_configuration(1), &[], &TransferEnd::Completed);
         if self.alternate > 0 {
-            device.control(setup::set_interface(0, self.alternate), &[], UrbEnd::Done);
+            device.control(setup::set_interface(0, self.alternate), &[], &TransferEnd::Completed);
         }
     }
 }
@@ -238,41 +222,28 @@ impl Tap for BusTap {
     fn returned(&mut self, transfer: TransferId, end: &TransferEnd, moved: usize, data: &[u8]) {
         let urb = self.urbs.get_mut(transfer.0).and_then(Option::take);
         if let (Some(device), Some(urb)) = (&self.device, urb) {
-            device.complete(urb, UrbEnd::of(end), moved, data);
+            device.complete(urb, end, moved, data);
         }
     }
 
     fn refused(&mut self, transfer: TransferId, error: &PipeError) {
         let urb = self.urbs.get_mut(transfer.0).and_then(Option::take);
         if let (Some(device), Some(urb)) = (&self.device, urb) {
-            device.refuse(urb, UrbEnd::of(&TransferEnd::Failed(error.clone())));
+            device.refuse(urb, error);
         }
     }
 
     fn done(&mut self, action: PipeAction, outcome: &Result<(), PipeError>) {
         let device = self.device();
-        let end =
-            outcome.as_ref().map_or_else(|error| UrbEnd::of(&TransferEnd::Failed(error.clone())), |()| UrbEnd::Done);
+        let end = match outcome {
+            Ok(()) => TransferEnd::Completed,
+            Err(error) => TransferEnd::Failed(error.clone()),
+        };
         match action {
-            PipeAction::ClearHalt(endpoint) => device.control(setup::clear_halt(endpoint), &[], end),
-            PipeAction::MassStorageReset => device.control(setup::MASS_STORAGE_RESET, &[], end),
+            PipeAction::ClearHalt(endpoint) => device.control(setup::clear_halt(endpoint), &[], &end),
+            PipeAction::MassStorageReset => device.control(setup::MASS_STORAGE_RESET, &[], &end),
             PipeAction::ResetPort if outcome.is_ok() => self.enumeration(&device),
             PipeAction::ResetPort => {}
-        }
-    }
-}
-
-impl UrbEnd {
-    /// How a transfer ended, in Linux's terms.
-    fn of(end: &TransferEnd) -> Self {
-        match end {
-            TransferEnd::Completed => Self::Done,
-            // The system cancels a request that is not answered in time.
-            TransferEnd::Cancelled | TransferEnd::Failed(PipeError::Timeout) => Self::Cancelled,
-            TransferEnd::Failed(PipeError::Stall) => Self::Stall,
-            TransferEnd::Failed(PipeError::Overflow) => Self::Babble,
-            TransferEnd::Failed(PipeError::Disconnected) => Self::Disconnected,
-            TransferEnd::Failed(PipeError::Other(_)) => Self::Failed,
         }
     }
 }

@@ -32,7 +32,7 @@ pub enum UsbmonEvent {
 
 /// The contents of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct UsbmonHeader {
     /// The URB's number: the same in its submission and its completion.
     pub id: u64,
     /// The event.
@@ -57,7 +57,7 @@ pub struct Header {
     pub captured: u32,
 }
 
-impl Header {
+impl UsbmonHeader {
     /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         const URB_DIR_IN: u32 = 0x200;
@@ -89,7 +89,7 @@ impl Header {
 mod tests {
     use super::*;
 
-    const HEADER: Header = Header {
+    const HEADER: UsbmonHeader = UsbmonHeader {
         id: 0x1122_3344_5566_7788,
         event: UsbmonEvent::Submission,
         transfer: TransferType::Control,
@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn data_follow_the_submission_of_a_write_and_the_completion_of_a_read() {
         let flags = |event, endpoint| {
-            let bytes = Header { event, endpoint, transfer: TransferType::Bulk, setup: None, ..HEADER }.to_bytes();
+            let bytes =
+                UsbmonHeader { event, endpoint, transfer: TransferType::Bulk, setup: None, ..HEADER }.to_bytes();
             (bytes[8], bytes[14], bytes[15])
         };
         assert_eq!(flags(UsbmonEvent::Submission, 0x02), (b'S', b'-', 0));

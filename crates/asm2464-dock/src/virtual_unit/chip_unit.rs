@@ -1,6 +1,7 @@
 //! A unit whose flashed image runs on the chip model from the reset vector. Descriptors, wrappers, information units,
 //! sense and stalls come from the firmware.
 
+use std::ops::Sub;
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
@@ -13,8 +14,7 @@ use asm2464_host::bridge::Endpoint;
 
 use super::descriptors::{Descriptors, Identity};
 use super::nor::NorFlash;
-use super::responder::Reply;
-use super::responder::Responder;
+use super::responder::{Reply, Responder};
 use super::scenario::FaultPlan;
 use super::setup;
 use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
@@ -45,11 +45,20 @@ pub(super) enum Course {
 
 /// The firmware's work since power-on, or since its code was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct FirmwareCounts {
     /// Commands and vendor control requests that the firmware has taken.
     pub commands: u64,
     /// Instructions that the firmware has executed, without those skipped in idle loops.
     pub instructions: u64,
+}
+
+impl Sub for FirmwareCounts {
+    type Output = Self;
+
+    /// The work since an earlier count.
+    fn sub(self, earlier: Self) -> Self {
+        Self { commands: self.commands - earlier.commands, instructions: self.instructions - earlier.instructions }
+    }
 }
 
 /// A chip on a host's wire.
@@ -120,8 +129,8 @@ impl ChipUnit {
     }
 
     /// The firmware's work since power-on.
-    pub(super) fn counts(&mut self) -> Counts {
-        Counts { commands: self.commands, instructions: self.chip.instructions() }
+    pub(super) fn counts(&mut self) -> FirmwareCounts {
+        FirmwareCounts { commands: self.commands, instructions: self.chip.instructions() }
     }
 
     fn enumerate(&mut self) {
@@ -223,7 +232,7 @@ impl ChipUnit {
         if !self.endpoints.contains(&endpoint.address()) {
             return Some(Reply::Stall);
         }
-        (!self.is_ready()).then_some(Reply::Silent)
+        if self.is_ready() { None } else { Some(Reply::Silent) }
     }
 
     fn is_ready(&mut self) -> bool {
@@ -357,16 +366,6 @@ impl Responder for ChipUnit {
         self.set_address();
     }
 
-    /// Lets the firmware react to the change.
-    fn set_suspended(&mut self, is_suspended: bool) {
-        if is_suspended {
-            self.chip.suspend();
-        } else {
-            self.chip.resume();
-        }
-        self.run();
-    }
-
     fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
         if let Some(reply) = self.obstacle(endpoint) {
             return reply;
@@ -382,7 +381,10 @@ impl Responder for ChipUnit {
     }
 
     fn ready_at(&self) -> Option<Instant> {
-        let soon = self.is_busy.then(|| Instant::now() + LOOK_AGAIN);
-        self.flash_ready_at.or(soon).into_iter().chain(self.wire.ready_at()).min()
+        let soon = if self.is_busy { Some(Instant::now() + LOOK_AGAIN) } else { None };
+        match (self.flash_ready_at.or(soon), self.wire.ready_at()) {
+            (Some(chip), Some(wire)) => Some(chip.min(wire)),
+            (chip, wire) => chip.or(wire),
+        }
     }
 }

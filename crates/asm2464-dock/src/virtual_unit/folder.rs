@@ -1,32 +1,31 @@
 //! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit; and the factory
 //! state of a new one.
 
-use std::fmt::Debug;
+use std::error::Error;
+use std::fmt::{Debug, Display};
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use asm2464::Failure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{ConfigBlock, ConfigField, MAX_FILE_LEN, known_blocks};
 use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
 use asm2464::scsi::BLOCK_LEN;
+use asm2464::{Failure, Kind};
 use asm2464_chip::chip::{BlockStore, StoreFailed};
 use asm2464_chip::mcu::FLASH_LEN;
 use asm2464_chip::practice;
 use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 use super::nor::NorFlash;
-use super::replug::{REQUEST_FILE, Requests};
-use super::scenario::{Behind, Factory, Scenario, ScenarioError};
+use super::replug::{REQUEST_FILE, ReplugRequests};
+use super::scenario::{Downstream, Factory, INVALID, Scenario};
 use super::unit::VirtualUnit;
-use crate::files::atomic::{self, AtomicWriteError};
-use crate::files::{file, toml_file};
+use crate::files::{atomic, file, toml_file};
 
 /// File with the SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";
@@ -37,70 +36,6 @@ const MAX_SCENARIO_LEN: usize = 1 << 20;
 /// File with the scenario.
 const SCENARIO_FILE: &str = "bridge.toml";
 
-/// Reasons a folder's virtual unit could not be opened.
-#[derive(Debug, Error)]
-pub enum VirtualOpenError {
-    /// A file of the unit could not be accessed.
-    #[error("virtual unit: cannot {what} {}", path.display())]
-    File {
-        /// The failed operation.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Another process has the unit open.
-    #[error("the virtual unit in {} is in use by {}", dir.display(), named(users))]
-    Busy {
-        /// The folder.
-        dir: PathBuf,
-        /// The processes that have it open, if the system reports them.
-        users: Vec<Process>,
-    },
-    /// The folder has no unit, but other things.
-    #[error("{} holds {}, and no virtual unit", dir.display(), found.shown())]
-    Foreign {
-        /// The folder.
-        dir: PathBuf,
-        /// One of the things in it.
-        found: String,
-    },
-    /// The flash's file has the wrong size.
-    #[error("{} has {found} bytes, expected {FLASH_LEN}, or {DUMP_LEN} of a copy of a dock's flash", path.display())]
-    FlashSize {
-        /// The file.
-        path: PathBuf,
-        /// Its length in bytes.
-        found: u64,
-    },
-    /// The scenario is invalid.
-    #[error("{} is not a valid scenario for a virtual unit", path.display())]
-    Scenario {
-        /// The file.
-        path: PathBuf,
-        /// The scenario's error.
-        #[source]
-        source: ScenarioError,
-    },
-    /// A new unit's flash could not be written.
-    #[error(transparent)]
-    Write(#[from] AtomicWriteError),
-    /// The flash of a new unit could not be filled.
-    #[error("the new unit's flash cannot be filled: {0}")]
-    Factory(String),
-}
-
-asm2464::coded!(VirtualOpenError {
-    File => System "asm2464::virtual_unit::file",
-    Busy => Device "asm2464::virtual_unit::busy",
-    Foreign => Refused "asm2464::virtual_unit::foreign",
-    FlashSize => BadInput "asm2464::virtual_unit::flash_size",
-    Scenario => BadInput "asm2464::virtual_unit::scenario",
-    Write(cause) => cause,
-    Factory => BadInput "asm2464::virtual_unit::factory",
-});
-
 impl VirtualUnit {
     /// Opens the unit in a folder. Creates the folder and a new unit if there is none. The unit is locked against other
     /// processes as long as the value lives.
@@ -108,20 +43,22 @@ impl VirtualUnit {
     /// `image` is the image that a new unit gets at the factory; `None` is the practice image.
     ///
     /// # Errors
-    /// [`VirtualOpenError`].
-    pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
-        let scenario = Scenario::parse(&scenario_text(dir)?).map_err(scenario_error(dir))?;
+    /// With codes of `asm2464::virtual_unit`: `busy` if another process has the unit; `foreign` if the folder has other
+    /// things and no unit; `flash_size`, `scenario` or `factory` if a file or the image is wrong; `file` if the system
+    /// can't access a file. `asm2464::file::write` if a new unit can't be written.
+    pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, Failure> {
+        let scenario = Scenario::parse(&scenario_text(dir)?).map_err(|error| invalid_scenario(dir, error))?;
         refuse_foreign(dir)?;
         file::make_folder(dir).map_err(file_error("make the folder", dir))?;
         let flash = flash_in(dir, &scenario, image)?;
-        let requests = Requests::of(dir);
+        let requests = ReplugRequests::of(dir);
         let disk = match scenario.behind {
-            Behind::Ssd { bytes } => {
+            Downstream::Ssd { bytes } => {
                 let path = dir.join(SSD_FILE);
                 let file = file::open_own(&path).map_err(file_error("open", &path))?;
                 Some(Disk::in_file(file, bytes).map_err(file_error("size", &path))?)
             }
-            Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
+            Downstream::Nothing | Downstream::Gpu | Downstream::TinyGpu => None,
         };
         let mut unit = Self::assemble(scenario, flash, disk);
         unit.requests = Some(requests);
@@ -137,25 +74,28 @@ impl VirtualUnit {
     /// the key out. Creates folder and file if they are missing. Changes nothing if the result is no scenario.
     ///
     /// # Errors
-    /// [`VirtualOpenError`].
-    pub fn configure(dir: &Path, edits: &[(String, String)]) -> Result<(), VirtualOpenError> {
+    /// As for [`VirtualUnit::open`].
+    pub fn configure(dir: &Path, edits: &[(String, String)]) -> Result<(), Failure> {
         refuse_foreign(dir)?;
-        let text = edits.iter().fold(scenario_text(dir)?, |text, (key, value)| edited(&text, key, value));
-        Scenario::parse(&text).map_err(scenario_error(dir))?;
+        let mut text = scenario_text(dir)?;
+        for (key, value) in edits {
+            text = edited(&text, key, value);
+        }
+        Scenario::parse(&text).map_err(|error| invalid_scenario(dir, error))?;
         file::make_folder(dir).map_err(file_error("make the folder", dir))?;
-        Ok(atomic::write(&dir.join(SCENARIO_FILE), text.as_bytes())?)
+        atomic::write(&dir.join(SCENARIO_FILE), text.as_bytes())
     }
 
     /// Whether another process, or another value in this one, has the folder's unit open.
     ///
     /// # Errors
-    /// [`VirtualOpenError::File`] if there is no unit, or if it can't be accessed.
-    pub fn is_in_use(dir: &Path) -> Result<bool, VirtualOpenError> {
+    /// `asm2464::virtual_unit::file` if there is no unit, or if it can't be accessed.
+    pub fn is_in_use(dir: &Path) -> Result<bool, Failure> {
         let path = dir.join(FLASH_FILE);
         match file::hold(File::options().read(true), &path) {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(source) => Err(VirtualOpenError::File { what: "open", path, source }),
+            Err(error) => Err(file_error("open", &path)(error)),
         }
     }
 
@@ -163,35 +103,35 @@ impl VirtualUnit {
     /// [`VirtualUnit::open`].
     ///
     /// # Errors
-    /// [`VirtualOpenError::Factory`].
-    pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
+    /// `asm2464::virtual_unit::factory` if the flash can't hold the image, or a block the serial number.
+    pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, Failure> {
         let flash = NorFlash::holding(new_cells(&scenario, seed, image)?, None);
         let disk = match scenario.behind {
-            Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
-            Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
+            Downstream::Ssd { bytes } => Some(Disk::in_memory(bytes)),
+            Downstream::Nothing | Downstream::Gpu | Downstream::TinyGpu => None,
         };
         Ok(Self::assemble(scenario, flash, disk))
     }
 }
 
 /// Reads the scenario's file; empty if there is none. A byte-order mark of UTF-8 is left out.
-fn scenario_text(dir: &Path) -> Result<String, VirtualOpenError> {
+fn scenario_text(dir: &Path) -> Result<String, Failure> {
     let path = dir.join(SCENARIO_FILE);
     let bytes = match file::read_regular(&path, MAX_SCENARIO_LEN) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(source) => return Err(VirtualOpenError::File { what: "read", path, source }),
+        Err(error) => return Err(file_error("read", &path)(error)),
     };
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
     if bytes.starts_with(b"\xFF\xFE") || bytes.starts_with(b"\xFE\xFF") {
-        return Err(scenario_error(dir)(ScenarioError::Utf16));
+        return Err(invalid_scenario(dir, "it is UTF-16, as `>` writes it in Windows PowerShell, expected UTF-8"));
     }
-    String::from_utf8(bytes.to_vec()).map_err(|_| scenario_error(dir)(ScenarioError::NotUtf8))
+    String::from_utf8(bytes.to_vec()).map_err(|_| invalid_scenario(dir, "it is not UTF-8"))
 }
 
-fn scenario_error(dir: &Path) -> impl FnOnce(ScenarioError) -> VirtualOpenError {
+fn invalid_scenario(dir: &Path, why: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
     let path = dir.join(SCENARIO_FILE);
-    move |source| VirtualOpenError::Scenario { path, source }
+    Failure::new(INVALID, format!("{} is not a valid scenario for a virtual unit", path.display())).because(why)
 }
 
 /// Sets a key among those before the first table of a scenario, or takes it out if `value` is empty.
@@ -215,7 +155,7 @@ fn edited(text: &str, key: &str, value: &str) -> String {
 }
 
 /// Refuses a folder without a unit that holds other things: a mistyped name, where nobody expects new files.
-fn refuse_foreign(dir: &Path) -> Result<(), VirtualOpenError> {
+fn refuse_foreign(dir: &Path) -> Result<(), Failure> {
     let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
     if !VirtualUnit::is_new(dir) {
         return Ok(());
@@ -229,7 +169,8 @@ fn refuse_foreign(dir: &Path) -> Result<(), VirtualOpenError> {
         }
     }
     let Some(found) = others.into_iter().min() else { return Ok(()) };
-    Err(VirtualOpenError::Foreign { dir: dir.to_owned(), found })
+    let message = format!("{} holds {}, and no virtual unit", dir.display(), found.shown());
+    Err(Failure::new(Kind::Refused.code("asm2464::virtual_unit::foreign"), message))
 }
 
 fn named(users: &[Process]) -> String {
@@ -239,7 +180,7 @@ fn named(users: &[Process]) -> String {
     users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
+fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, Failure> {
     let path = dir.join(FLASH_FILE);
     if path.symlink_metadata().is_err() {
         // Written completely or not at all: no unit has half a flash.
@@ -248,10 +189,11 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
     let mut file = match hold(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let users = Sysfs::system().lock_holders_at(&path);
-            return Err(VirtualOpenError::Busy { dir: dir.to_owned(), users });
+            let users = named(&Sysfs::system().lock_holders_at(&path));
+            let message = format!("the virtual unit in {} is in use by {users}", dir.display());
+            return Err(Failure::new(Kind::Device.code("asm2464::virtual_unit::busy"), message));
         }
-        Err(source) => return Err(VirtualOpenError::File { what: "open", path, source }),
+        Err(error) => return Err(file_error("open", &path)(error)),
     };
     let found = file.metadata().map_err(file_error("read", &path))?.len();
     if [FLASH_LEN, DUMP_LEN].map(|len| len as u64).contains(&found) {
@@ -260,7 +202,10 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
         return Ok(NorFlash::holding(cells, Some(file)));
     }
     if found != 0 {
-        return Err(VirtualOpenError::FlashSize { path, found });
+        let path = path.display();
+        let message =
+            format!("{path} has {found} bytes, expected {FLASH_LEN}, or {DUMP_LEN} of a copy of a dock's flash");
+        return Err(Failure::new(Kind::BadInput.code("asm2464::virtual_unit::flash_size"), message));
     }
     let cells = factory_cells(dir, scenario, image)?;
     file.write_all(&cells).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
@@ -268,7 +213,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
 }
 
 /// Builds the flash cells of a new unit.
-fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
+fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
     let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     new_cells(scenario, seed.as_os_str().as_encoded_bytes(), image)
 }
@@ -287,13 +232,19 @@ fn hold(path: &Path) -> io::Result<File> {
     file::hold_own(path)
 }
 
-fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VirtualOpenError {
-    let path = path.to_owned();
-    move |source| VirtualOpenError::File { what, path, source }
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| {
+        let message = format!("virtual unit: cannot {what} {}", path.display());
+        Failure::new(Kind::System.code("asm2464::virtual_unit::file"), message).because(error)
+    }
 }
 
 /// Makes a new unit's flash cells as the scenario says. `seed` determines the unit's serial number.
-fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
+fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    let failed = |why: &dyn Display| {
+        let label = Kind::BadInput.code("asm2464::virtual_unit::factory");
+        Failure::new(label, format!("the new unit's flash cannot be filled: {why}"))
+    };
     let mut cells = vec![0xFF; FLASH_LEN];
     let made = match scenario.factory {
         Factory::Stock => Some(practice::image()),
@@ -304,11 +255,11 @@ fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<V
     let file = made.map_or_else(Vec::new, |made| image.map_or_else(|| made.to_file(), <[u8]>::to_vec));
     if file.len() > MAX_FILE_LEN {
         let found = file.len();
-        let what = format!("the file has {found} bytes; the two parts in flash hold at most {MAX_FILE_LEN}");
-        return Err(VirtualOpenError::Factory(what));
+        let why = format!("the file has {found} bytes; the two parts in flash hold at most {MAX_FILE_LEN}");
+        return Err(failed(&why));
     }
     let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
-    let blocks = blocks(&serial).map_err(|error| VirtualOpenError::Factory(error.to_string()))?;
+    let blocks = blocks(&serial).map_err(|error| failed(&error))?;
     let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &file);
     cells[..SLOT_LEN].copy_from_slice(slot.bytes());
     Ok(cells)

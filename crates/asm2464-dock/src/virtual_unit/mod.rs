@@ -36,15 +36,14 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use chip_unit::Counts;
+pub use chip_unit::FirmwareCounts;
 pub use descriptors::{Descriptors, Identity, STREAMS};
-pub use folder::VirtualOpenError;
-pub use nor::{FlashFault, NorFlash};
+pub use nor::NorFlash;
 pub use pipes::VirtualPipes;
-pub use port::{Unopened, VirtualPort};
-pub use replug::{ReplugError, replug};
+pub use port::VirtualPort;
+pub use replug::replug;
 pub use responder::{Reply, Responder};
 pub use scenario::{
-    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
+    BulkHangs, CpuReset, Downstream, Durations, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario,
 };
-pub use unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};
+pub use unit::{ControlAnswer, SharedUnit, VirtualUnit};

@@ -11,7 +11,7 @@ use asm2464_host::bridge::{
 
 use super::descriptors::STREAMS;
 use super::responder::Reply;
-use super::unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};
+use super::unit::{ControlAnswer, SharedUnit, VirtualUnit};
 
 /// The alternate setting of UAS.
 const UAS: u8 = 1;
@@ -76,36 +76,30 @@ impl VirtualPipes {
         self.alternate
     }
 
-    /// Switches the unit to its UAS alternate.
-    ///
-    /// # Errors
-    /// [`NoSuchAlternate`] in the boot loader.
-    pub fn with_uas(mut self) -> Result<Self, NoSuchAlternate> {
+    /// Switches the unit to its UAS alternate; `None` in the boot loader, which has only Bulk-Only.
+    pub fn with_uas(mut self) -> Option<Self> {
         let mut unit = self.unit.lock();
-        unit.set_alternate(UAS)?;
+        if !unit.set_alternate(UAS) {
+            return None;
+        }
         let streams = if unit.descriptors().speed == Speed::Super { STREAMS } else { 0 };
         drop(unit);
         (self.alternate, self.streams) = (UAS, streams);
-        Ok(self)
+        Some(self)
     }
 
-    /// Puts a transfer in flight. `len_in` returns the length of its data; `None` if the buffer is too short.
-    fn start(
-        &mut self,
-        transfer: TransferId,
-        way: TransferTarget,
-        len_in: impl FnOnce(&[u8]) -> Option<usize>,
-    ) -> Result<(), PipeError> {
+    /// Puts a transfer of `len` bytes in flight; `None` if its buffer is too short.
+    fn start(&mut self, transfer: TransferId, way: TransferTarget, len: Option<usize>) -> Result<(), PipeError> {
         drop(attached(&self.unit, self.attachment)?);
         let slot = &mut self.transfers[transfer.0];
-        let refused = || PipeError::Other("the transfer is in flight, or its buffer too short".to_owned());
-        if slot.flight.is_some() {
-            return Err(refused());
+        match (len, slot.flight) {
+            (Some(len), None) => {
+                slot.flight = Some(Submission { way, is_begun: false, len, moved: 0 });
+                self.submitted.push_back(transfer);
+                Ok(())
+            }
+            _ => Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned())),
         }
-        let len = len_in(&slot.buffer).ok_or_else(refused)?;
-        slot.flight = Some(Submission { way, is_begun: false, len, moved: 0 });
-        self.submitted.push_back(transfer);
-        Ok(())
     }
 
     /// Ends a transfer, if it is in flight.
@@ -187,7 +181,8 @@ impl Pipes for VirtualPipes {
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
         let way = TransferTarget::Bulk(endpoint, stream);
-        self.start(transfer, way, |buffer| (len <= buffer.len()).then_some(len))
+        let fits = len <= self.transfers[transfer.0].buffer.len();
+        self.start(transfer, way, if fits { Some(len) } else { None })
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
@@ -216,14 +211,13 @@ impl Pipes for VirtualPipes {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        // Linux's xHCI driver refuses it too.
-        if self
-            .transfers
-            .iter()
-            .filter_map(|transfer| transfer.flight)
-            .any(|flight| matches!(flight.way, TransferTarget::Bulk(used, _) if used == endpoint))
-        {
-            return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
+        for transfer in &self.transfers {
+            if let Some(Submission { way: TransferTarget::Bulk(used, _), .. }) = transfer.flight
+                && used == endpoint
+            {
+                // Linux's xHCI driver refuses it too.
+                return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
+            }
         }
         attached(&self.unit, self.attachment)?.clear_halt(endpoint);
         Ok(())
@@ -234,7 +228,7 @@ impl Pipes for VirtualPipes {
         let mut unit = attached(&self.unit, self.attachment)?;
         let is_done = unit.mass_storage_reset();
         // Firmware that stalls this request still answers GET_STATUS.
-        let is_silent = !is_done && unit.control(GET_STATUS, &[]) == Some(ControlAnswer::Silent);
+        let is_silent = !is_done && unit.control(GET_STATUS, &[]) == ControlAnswer::Silent;
         drop(unit);
         if is_silent {
             return Err(PipeError::Timeout);
@@ -244,13 +238,14 @@ impl Pipes for VirtualPipes {
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
         let mut unit = attached(&self.unit, self.attachment)?;
-        unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)
+        if unit.reset_by_host(self.alternate) { Ok(()) } else { Err(PipeError::Disconnected) }
     }
 }
 
 impl ControlPipes for VirtualPipes {
     fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
-        self.start(transfer, TransferTarget::Control, control_data_len)
+        let len = control_data_len(&self.transfers[transfer.0].buffer);
+        self.start(transfer, TransferTarget::Control, len)
     }
 }
 
@@ -301,18 +296,18 @@ fn control(unit: &mut VirtualUnit, buffer: &mut [u8], flight: &mut Submission) -
         unit.control(*setup, if is_in(setup[0]) { &[] } else { data })
     };
     match answer {
-        Some(ControlAnswer::Done(received)) if is_in(setup[0]) => {
+        ControlAnswer::Done(received) if is_in(setup[0]) => {
             let fits = received.len() <= data.len();
             flight.moved = received.len().min(data.len());
             data[..flight.moved].copy_from_slice(&received[..flight.moved]);
             Some(if fits { TransferEnd::Completed } else { TransferEnd::Failed(PipeError::Overflow) })
         }
-        Some(ControlAnswer::Done(_)) => {
+        ControlAnswer::Done(_) => {
             flight.moved = flight.len;
             Some(TransferEnd::Completed)
         }
-        None => Some(TransferEnd::Failed(PipeError::Disconnected)),
-        Some(ControlAnswer::Stall) => Some(TransferEnd::Failed(PipeError::Stall)),
-        Some(ControlAnswer::Silent) => None,
+        ControlAnswer::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
+        ControlAnswer::Silent => None,
+        ControlAnswer::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
     }
 }

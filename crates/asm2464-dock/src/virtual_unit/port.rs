@@ -3,61 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Timeouts, Transport as _, Uas, UnitInfo,
-    Watch, Watched,
+    AnyTransport, Bridge, BulkOnly, Location, Monitors, OpenBridge, Port, Timeouts, Transport as _, Uas, UnitInfo,
+    Watched,
 };
-use thiserror::Error;
 use tracing::info;
 
 use super::descriptors::Descriptors;
-use super::folder::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{SharedUnit, VirtualUnit};
 
 /// Interval between checks for an interrupt while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
-
-/// Reasons a virtual unit was not opened.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unopened {
-    /// The unit has no power, or has left the bus.
-    #[error("the virtual unit {location} is not on the bus")]
-    Absent {
-        /// The unit.
-        location: Location,
-    },
-    /// The firmware in the unit's flash does not enumerate.
-    #[error("the virtual unit {location} is not on the bus: the firmware in its flash (flash.bin) does not enumerate")]
-    Mute {
-        /// The unit.
-        location: Location,
-    },
-    /// UAS was requested of a unit in its boot loader, which has only Bulk-Only.
-    #[error("the virtual unit {location} offers no UAS")]
-    NoUas {
-        /// The unit.
-        location: Location,
-    },
-    /// The unit's firmware speaks another protocol.
-    #[error("the virtual unit {location} runs its {state}, which takes none of the open firmware's requests")]
-    OtherProtocol {
-        /// The unit.
-        location: Location,
-        /// The unit's state.
-        state: BridgeState,
-    },
-}
-
-asm2464::coded!(Unopened {
-    Absent => Gone "asm2464::virtual_unit::absent",
-    Mute => Device "asm2464::virtual_unit::mute",
-    NoUas => Device "asm2464::virtual_unit::no_uas",
-    OtherProtocol => Device "asm2464::virtual_unit::other_protocol",
-});
 
 /// A port with a virtual unit.
 #[derive(Debug)]
@@ -67,15 +27,15 @@ pub struct VirtualPort {
     /// Number of the attachment that was last opened. A later one means that the unit has come back.
     opened: u64,
     /// What watches the unit's transfers.
-    watch: Watch,
+    monitors: Monitors,
 }
 
 impl VirtualPort {
     /// Opens the port of the unit in a folder, `virtual:DIR`.
     ///
     /// # Errors
-    /// [`VirtualOpenError`].
-    pub fn open_dir(dir: &Path) -> Result<Self, VirtualOpenError> {
+    /// As for [`VirtualUnit::open`].
+    pub fn open_dir(dir: &Path) -> Result<Self, Failure> {
         Ok(Self::new(dir, VirtualUnit::open(dir, None)?))
     }
 
@@ -85,13 +45,13 @@ impl VirtualPort {
             location: Location::Virtual(dir.into()),
             unit: SharedUnit::new(unit),
             opened: 0,
-            watch: Watch::default(),
+            monitors: Monitors::default(),
         }
     }
 
     /// Watches the unit's transfers from its next opening on.
-    pub fn watch(&mut self, watch: Watch) {
-        self.watch = watch;
+    pub fn watch(&mut self, monitors: Monitors) {
+        self.monitors = monitors;
     }
 
     /// The unit.
@@ -102,8 +62,9 @@ impl VirtualPort {
     /// Opens Bulk-Only over the pipes of the current attachment.
     ///
     /// # Errors
-    /// [`Unopened`].
-    pub fn transport(&mut self) -> Result<AnyTransport, Unopened> {
+    /// `asm2464::virtual_unit::absent`, of [`Kind::Gone`], or `asm2464::virtual_unit::mute`: the unit is not on the
+    /// bus.
+    pub fn transport(&mut self) -> Result<AnyTransport, Failure> {
         let pipes = self.claim()?;
         match BulkOnly::new(self.watched(pipes)) {
             Ok(engine) => Ok(Box::new(engine)),
@@ -115,23 +76,29 @@ impl VirtualPort {
     /// Opens UAS over the streams of the current attachment; `None` in the boot loader, which has only Bulk-Only.
     ///
     /// # Errors
-    /// [`Unopened`].
-    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Unopened> {
-        let pipes = self.claim()?.with_uas().ok();
-        let uas = pipes.and_then(|pipes| Uas::new(self.watched(pipes)).ok());
-        Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
+    /// As for [`VirtualPort::transport`].
+    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Failure> {
+        let Some(pipes) = self.claim()?.with_uas() else { return Ok(None) };
+        match Uas::new(self.watched(pipes)) {
+            Ok(engine) => Ok(Some(Box::new(engine))),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Opens the control requests of a unit that runs open firmware.
     ///
     /// # Errors
-    /// [`Unopened`].
-    pub fn control(&mut self) -> Result<OpenBridge, Unopened> {
+    /// As for [`VirtualPort::transport`]; `asm2464::virtual_unit::other_protocol` if the unit runs something else.
+    pub fn control(&mut self) -> Result<OpenBridge, Failure> {
         let pipes = self.claim()?;
         let unit = self.unit.lock();
         let (state, speed) = (unit.descriptors().state, unit.descriptors().bus_speed());
         if state != BridgeState::OpenFirmware {
-            return Err(Unopened::OtherProtocol { location: self.location.clone(), state });
+            let label = Kind::Device.code("asm2464::virtual_unit::other_protocol");
+            let unit = &self.location;
+            let message =
+                format!("the virtual unit {unit} runs its {state}, which takes none of the open firmware's requests");
+            return Err(Failure::new(label, message));
         }
         drop(unit);
         Ok(OpenBridge::new(Box::new(self.watched(pipes)), speed))
@@ -156,10 +123,10 @@ impl VirtualPort {
         }
     }
 
-    /// Attaches the port's watch to the pipes.
+    /// Puts the port's monitors on the pipes.
     fn watched(&self, pipes: VirtualPipes) -> Watched<VirtualPipes> {
         let alternate = pipes.alternate();
-        self.watch.over(pipes, &self.info(), alternate, || self.raw_descriptors())
+        self.monitors.over(pipes, &self.info(), alternate, || self.raw_descriptors())
     }
 
     fn raw_descriptors(&self) -> Option<Vec<u8>> {
@@ -169,27 +136,25 @@ impl VirtualPort {
     }
 
     /// Claims the interface of the current attachment.
-    fn claim(&mut self) -> Result<VirtualPipes, Unopened> {
+    fn claim(&mut self) -> Result<VirtualPipes, Failure> {
         let mut unit = self.unit.lock();
         unit.poll();
         if unit.is_attached() {
-            // Alternate 0 always exists.
-            let _ = unit.reset_by_host(0);
+            unit.reset_by_host(0);
         }
         self.opened = unit.attachments();
         drop(unit);
         VirtualPipes::open(&self.unit).ok_or_else(|| self.absent())
     }
 
-    fn absent(&self) -> Unopened {
-        let location = self.location.clone();
-        if self.unit.lock().is_mute() { Unopened::Mute { location } } else { Unopened::Absent { location } }
-    }
-}
-
-impl From<Unopened> for PortError {
-    fn from(error: Unopened) -> Self {
-        Self::new(error)
+    /// The error if the unit is not on the bus: it has no power, has left, or its firmware does not enumerate.
+    fn absent(&self) -> Failure {
+        let message = format!("the virtual unit {} is not on the bus", self.location);
+        if self.unit.lock().is_mute() {
+            let label = Kind::Device.code("asm2464::virtual_unit::mute");
+            return Failure::new(label, message + ": the firmware in its flash (flash.bin) does not enumerate");
+        }
+        Failure::new(Kind::Gone.code("asm2464::virtual_unit::absent"), message)
     }
 }
 
@@ -198,7 +163,7 @@ impl Port for VirtualPort {
         self.location.clone()
     }
 
-    fn attached(&mut self) -> Result<UnitInfo, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
         let mut unit = self.unit.lock();
         unit.poll();
         if !unit.is_attached() {
@@ -212,13 +177,15 @@ impl Port for VirtualPort {
         self.raw_descriptors()
     }
 
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
         let bulk_only = self.transport()?;
         let uas = if wanted == Some(TransportKind::BulkOnly) { None } else { self.uas()? };
         let transport = match uas {
             Some(uas) => uas,
             None if wanted.is_some_and(TransportKind::is_uas) => {
-                return Err(Unopened::NoUas { location: self.location.clone() }.into());
+                let label = Kind::Device.code("asm2464::virtual_unit::no_uas");
+                let message = format!("the virtual unit {} offers no UAS", self.location);
+                return Err(Failure::new(label, message).into());
             }
             None => bulk_only,
         };
@@ -227,13 +194,13 @@ impl Port for VirtualPort {
         Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
         let bridge = self.control()?;
         info!("{}: opened for control requests ({})", self.location, BridgeState::OpenFirmware);
         Ok(bridge)
     }
 
-    fn power_cycle(&mut self) -> Result<bool, PortError> {
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         let mut unit = self.unit.lock();
         let switches = unit.scenario().port_power;
         if switches {
@@ -245,7 +212,11 @@ impl Port for VirtualPort {
         Ok(switches)
     }
 
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
+    fn wait_for_return(
+        &mut self,
+        deadline: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<UnitInfo>, AnyFailure> {
         let until = asm2464_host::bridge::deadline(deadline);
         loop {
             let mut unit = self.unit.lock();

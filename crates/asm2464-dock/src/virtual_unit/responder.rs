@@ -41,9 +41,6 @@ pub trait Responder: Debug + Send {
     /// Handles a port reset, which drops transfers in progress and the configuration.
     fn bus_reset(&mut self);
 
-    /// Suspends or resumes the link.
-    fn set_suspended(&mut self, _is_suspended: bool) {}
-
     /// Handles data from the host. `stream` is 0 without streams. `faults` decides on each command.
     fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply;
 

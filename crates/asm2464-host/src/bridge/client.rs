@@ -6,7 +6,8 @@ use std::time::Duration;
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
 use asm2464::scsi::runtime::{Variables, freeing};
 use asm2464::scsi::{
-    BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress,
+    BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, LONG_READ, LONG_READ_LEN, ResetMode, ScsiStatus, Sense,
+    SenseKey, XdataAddress, has_long_read,
 };
 use tracing::info;
 
@@ -192,11 +193,6 @@ impl<T: Transport> Bridge<T> {
         self.version.map_or_else(|| self.firmware_version(), Ok)
     }
 
-    /// Returns the version if it was read before.
-    const fn known_version(&self) -> Option<FirmwareVersion> {
-        self.version
-    }
-
     /// READ(16): reads whole blocks of 512 bytes.
     ///
     /// # Errors
@@ -361,6 +357,26 @@ impl<T: Transport> Bridge<T> {
         self.xdata_steps(&mut steps)
     }
 
+    /// Whether E4 gives more than 255 bytes, by [`LONG_READ`]; `None` if the firmware refuses that command.
+    ///
+    /// # Errors
+    /// [`TransportError`] if the wire failed.
+    pub fn has_e4_extension(&mut self, timeout: Duration) -> Result<Option<bool>, TransportError> {
+        let completion = self.execute(LONG_READ, DataPhase::In(&mut [0; LONG_READ_LEN]), timeout)?;
+        Ok(has_long_read(completion.status, completion.transferred))
+    }
+
+    /// Whether the patch read16-sram answers READ(16) in software. Requests 0 sectors, which only that patch refuses.
+    /// Call it only on an [initialised](Bridge::initialise) unit; before that the answer shows nothing.
+    ///
+    /// # Errors
+    /// [`TransportError`] if the wire failed.
+    pub fn has_read16_sram(&mut self, timeout: Duration) -> Result<bool, TransportError> {
+        let command = Command::Read16 { lba: 0, blocks: 0 };
+        let completion = self.execute(command, DataPhase::None, timeout)?;
+        Ok(completion.sense == Some(Sense::INVALID_FIELD_IN_CDB))
+    }
+
     /// Returns where the running firmware keeps the variables of the initialisation. Reads its version by E4, unless it
     /// was read before.
     ///
@@ -388,7 +404,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`].
     pub fn free_slots(&mut self, written: usize) -> Result<(), CommandError> {
         // `initialise` refuses an unknown version. The default is for a unit that another program has initialised.
-        let variables = self.known_version().and_then(Variables::of).unwrap_or(Variables::As240417);
+        let variables = self.version.and_then(Variables::of).unwrap_or(Variables::As240417);
         let mut all = freeing(written).chain(variables.counters());
         all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }

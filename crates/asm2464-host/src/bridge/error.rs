@@ -1,11 +1,11 @@
 //! Errors between host and bridge: of the transport, and of one command: on the wire, in the unit, or in its answer.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 use asm2464::{Coded, Kind, Label, ParseError};
-use derive_more::{Display, From};
 use thiserror::Error;
 
 use super::pipes::PipeError;
@@ -14,20 +14,10 @@ use super::pipes::PipeError;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", kind.label_and_text(during).1)]
 pub struct TransportError {
-    /// The activity that failed.
-    pub during: Activity,
+    /// The activity that failed: a command's name, or another, such as "resetting the port".
+    pub during: Cow<'static, str>,
     /// The kind of error.
     pub kind: TransportErrorKind,
-}
-
-/// An activity of a transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, From)]
-pub enum Activity {
-    /// A command.
-    #[display("{}", _0.name())]
-    Command(Cdb),
-    /// An activity outside commands, such as "resetting the port".
-    Named(&'static str),
 }
 
 /// Reasons a transport failed.
@@ -61,12 +51,12 @@ pub enum TransportErrorKind {
 
 impl TransportErrorKind {
     /// Builds the error of this kind during this activity.
-    pub fn during(self, activity: impl Into<Activity>) -> TransportError {
+    pub fn during(self, activity: impl Into<Cow<'static, str>>) -> TransportError {
         TransportError { during: activity.into(), kind: self }
     }
 
     /// The error's label and text.
-    fn label_and_text(&self, during: &Activity) -> (Label, String) {
+    fn label_and_text(&self, during: &str) -> (Label, String) {
         match self {
             Self::Timeout { deadline } => {
                 (Kind::NoAnswer.code("asm2464::usb::timeout"), format!("no answer to {during} within {deadline:?}"))
@@ -96,7 +86,7 @@ impl TransportErrorKind {
 
 impl PipeError {
     /// Builds the transport's error of a pipe that failed this way during this activity.
-    pub(super) fn during(self, activity: impl Into<Activity>) -> TransportError {
+    pub(super) fn during(self, activity: impl Into<Cow<'static, str>>) -> TransportError {
         TransportErrorKind::from(self).during(activity)
     }
 }

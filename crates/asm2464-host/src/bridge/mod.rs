@@ -46,20 +46,20 @@ mod log;
 pub mod open;
 mod pipes;
 mod port;
-pub mod survey;
+mod storage;
 mod transport;
 pub mod uas;
 
 pub use asm2464::TransportKind;
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts, XdataStep};
-pub use error::{Activity, CommandError, TransportError, TransportErrorKind};
+pub use error::{CommandError, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{
-    ControlPipes, Endpoint, Monitor, OpenedPipes, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
-    TransferEnd, TransferId, Watch, Watched, control_data_len, deadline,
+    ControlPipes, Endpoint, Monitor, Monitors, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
+    TransferEnd, TransferId, Watched, control_data_len, deadline,
 };
-pub use port::{BusSpeed, Location, Port, PortError, PortPath, UnitInfo};
-pub use survey::{Behind, Storage};
+pub use port::{BusSpeed, Location, Port, PortPath, UnitInfo};
+pub use storage::{Behind, Storage};
 pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 pub use uas::Uas;

@@ -1,7 +1,7 @@
 //! The pipes that a transport needs from a device: many transfers in flight on the bulk endpoints, and recovery; for the
 //! open firmware also control requests. And what watches them, in the order in which the host sees it.
 //!
-//! [`Watched`] wraps the pipes of a real or a virtual unit. Each [`Monitor`] of its [`Watch`] sees every transfer when it
+//! [`Watched`] wraps the pipes of a real or a virtual unit. Each [`Monitor`] of its [`Monitors`] sees every transfer when it
 //! is submitted and when it is back, and what is done to the endpoints in between.
 
 use std::fmt;
@@ -205,19 +205,6 @@ pub fn control_data_len(buffer: &[u8]) -> Option<usize> {
     (SETUP_LEN + len <= buffer.len()).then_some(len)
 }
 
-/// A unit that was just opened.
-#[derive(Debug, Clone, Copy)]
-pub struct OpenedPipes<'a> {
-    /// Its identity.
-    pub unit: &'a UnitInfo,
-    /// Its raw descriptors: device, configuration, BOS. Empty if the system does not provide them.
-    pub descriptors: &'a [u8],
-    /// The alternate setting that it was opened on.
-    pub alternate: u8,
-    /// Number of bulk streams on each pipe that has them.
-    pub streams: u16,
-}
-
 /// A transfer that was submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted<'a> {
@@ -267,15 +254,16 @@ pub trait Tap: Send {
 
 /// Watches one unit, each time it is opened.
 pub trait Monitor: fmt::Debug + Send + Sync {
-    /// The unit was opened.
-    fn opened(&self, opened: OpenedPipes<'_>) -> Box<dyn Tap>;
+    /// The unit was opened on this alternate setting. `descriptors` are its raw ones: device, configuration, BOS. They are
+    /// empty if the system does not provide them.
+    fn opened(&self, unit: &UnitInfo, descriptors: &[u8], alternate: u8) -> Box<dyn Tap>;
 }
 
 /// The monitors of a unit; none by default.
 #[derive(Debug, Clone, Default)]
-pub struct Watch(Vec<Arc<dyn Monitor>>);
+pub struct Monitors(Vec<Arc<dyn Monitor>>);
 
-impl Watch {
+impl Monitors {
     /// Adds a monitor.
     pub fn add(&mut self, monitor: impl Monitor + 'static) {
         self.0.push(Arc::new(monitor));
@@ -293,8 +281,7 @@ impl Watch {
         let mut taps = Vec::new();
         if !self.0.is_empty() {
             let descriptors = descriptors().unwrap_or_default();
-            let opened = OpenedPipes { unit, descriptors: &descriptors, alternate, streams: pipes.streams() };
-            taps.extend(self.0.iter().map(|monitor| monitor.opened(opened)));
+            taps.extend(self.0.iter().map(|monitor| monitor.opened(unit, &descriptors, alternate)));
         }
         Watched { pipes, taps, in_flight: Vec::new() }
     }
@@ -305,12 +292,12 @@ pub struct Watched<P> {
     pipes: P,
     taps: Vec<Box<dyn Tap>>,
     /// The transfers in flight, by their number. Stays empty without taps.
-    in_flight: Vec<Option<Flight>>,
+    in_flight: Vec<Option<Way>>,
 }
 
 /// Direction of a transfer's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flight {
+enum Way {
     /// To the unit.
     Out,
     /// From the unit, into the buffer from here on.
@@ -338,9 +325,9 @@ impl<P: Pipes> Watched<P> {
         self.taps.iter_mut().for_each(|tap| tap.submitted(transfer, submitted));
         self.in_flight.resize(self.in_flight.len().max(transfer.0 + 1), None);
         self.in_flight[transfer.0] = Some(match submitted {
-            Submitted::Bulk { endpoint, .. } if is_to_host(endpoint.address()) => Flight::In(begins),
-            Submitted::Control { setup, .. } if is_to_host(setup[0]) => Flight::In(begins),
-            Submitted::Bulk { .. } | Submitted::Control { .. } => Flight::Out,
+            Submitted::Bulk { endpoint, .. } if is_to_host(endpoint.address()) => Way::In(begins),
+            Submitted::Control { setup, .. } if is_to_host(setup[0]) => Way::In(begins),
+            Submitted::Bulk { .. } | Submitted::Control { .. } => Way::Out,
         });
     }
 
@@ -355,10 +342,10 @@ impl<P: Pipes> Watched<P> {
     }
 
     fn returned(&mut self, transfer: TransferId, end: &TransferEnd, moved: usize) {
-        let Some(flight) = self.in_flight.get_mut(transfer.0).and_then(Option::take) else { return };
-        let data = match flight {
-            Flight::In(at) => self.pipes.buffer(transfer).get(at..at + moved).unwrap_or_default(),
-            Flight::Out => &[],
+        let Some(way) = self.in_flight.get_mut(transfer.0).and_then(Option::take) else { return };
+        let data = match way {
+            Way::In(at) => self.pipes.buffer(transfer).get(at..at + moved).unwrap_or_default(),
+            Way::Out => &[],
         };
         self.taps.iter_mut().for_each(|tap| tap.returned(transfer, end, moved, data));
     }

@@ -1,7 +1,6 @@
 //! A port with a bridge: its place, what is known of its unit before that is opened, and how it is opened. The unit at the
 //! port leaves and comes back, possibly in another state or with another identity.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,50 +8,16 @@ use std::time::Duration;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
-use asm2464::{Coded, Label, ParseError, TransportKind};
-use derive_more::Display;
+use asm2464::{AnyFailure, ParseError, TransportKind};
 
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
 
-/// Any error of a [`Port`]. Each kind of port has errors of its own; [`Coded::code`] tells them apart.
-#[derive(Debug, Display)]
-pub struct PortError(Box<dyn Coded + Send + Sync>);
-
-impl PortError {
-    /// Boxes an error.
-    pub fn new(error: impl Coded + Send + Sync + 'static) -> Self {
-        Self(Box::new(error))
-    }
-}
-
-impl From<Box<dyn Coded + Send + Sync>> for PortError {
-    fn from(error: Box<dyn Coded + Send + Sync>) -> Self {
-        Self(error)
-    }
-}
-
-impl Error for PortError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message is the error's own.
-        self.0.source()
-    }
-}
-
-impl Coded for PortError {
-    fn label(&self) -> Label {
-        self.0.label()
-    }
-
-    fn passed_on(&self) -> Option<&dyn Coded> {
-        Some(&*self.0)
-    }
-}
-
 /// A USB port with a bridge, or a virtual unit's folder: what `--device` names.
 ///
-/// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
+/// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader. Each kind
+/// of port has errors of its own; their kind tells what the caller can do.
 pub trait Port: Send {
     /// Where the port is. It changes if a unit comes back at another speed, because a connector's USB 2 and SuperSpeed
     /// ports are two ports.
@@ -62,7 +27,7 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If no unit is attached, or the system can't tell.
-    fn attached(&mut self) -> Result<UnitInfo, PortError>;
+    fn attached(&mut self) -> Result<UnitInfo, AnyFailure>;
 
     /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -75,13 +40,13 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// No unit, no permission, busy, a unit that runs open firmware, or no UAS where it is wanted.
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError>;
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure>;
 
     /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader always speak.
     ///
     /// # Errors
     /// As for [`open_over`](Self::open_over).
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         self.open_over(Some(TransportKind::BulkOnly))
     }
 
@@ -90,7 +55,7 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// No unit, no permission, busy, or a unit that runs anything else.
-    fn open_control(&mut self) -> Result<OpenBridge, PortError>;
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure>;
 
     /// Whether the last open made sure that nothing uses the disk behind the unit. `false` if the exclusive check needs
     /// root; then only mounts, swap and holders that this process sees were checked.
@@ -103,7 +68,7 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If the hub supports it and fails.
-    fn power_cycle(&mut self) -> Result<bool, PortError> {
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         Ok(false)
     }
 
@@ -112,7 +77,8 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If the system can't tell which unit is attached.
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError>;
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>)
+    -> Result<Option<UnitInfo>, AnyFailure>;
 }
 
 /// Place where a device is plugged in: the bus, then the port of each hub on the way. Written as in Linux: `3-1.2`.

@@ -29,9 +29,9 @@ pub trait Transport {
     fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
         let mut single = Single { cdb: *cdb, data, was_sent: false, completion: None };
         self.run(&mut single, 1, timeout)?;
-        single
-            .completion
-            .ok_or_else(|| TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(*cdb))
+        single.completion.ok_or_else(|| {
+            TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(cdb.name())
+        })
     }
 
     /// Runs a stream of commands with up to `depth` in flight.

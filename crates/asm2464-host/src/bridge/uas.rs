@@ -17,7 +17,7 @@ use asm2464::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use asm2464::scsi::{Command, ScsiStatus, Sense};
 use tracing::{debug, info};
 
-use super::error::{Activity, PREPARING, TransportError, TransportErrorKind, still_in_flight};
+use super::error::{PREPARING, TransportError, TransportErrorKind, still_in_flight};
 use super::pipes::{self, Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::transport::{CommandEnd, DataPhase, Job, JobData, Workload};
 use super::{Transport, TransportKind, log};
@@ -299,8 +299,11 @@ impl<P: Pipes> Uas<P> {
 
     /// The error of a slot's command.
     fn error_at(&self, at: usize, kind: impl Into<TransportErrorKind>) -> TransportError {
-        let command = self.slots[at].busy.as_ref().map_or(Activity::Named("a command"), |busy| busy.job.cdb.into());
-        kind.into().during(command)
+        let kind = kind.into();
+        match &self.slots[at].busy {
+            Some(busy) => kind.during(busy.job.cdb.name()),
+            None => kind.during("a command"),
+        }
     }
 }
 
@@ -474,7 +477,7 @@ impl<P: Pipes> Uas<P> {
             };
             if busy.end.is_none() || busy.is_cancelled || busy.is_out[CommandPart::Command as usize] {
                 let deadline = busy.timeout;
-                return Err(TransportErrorKind::Timeout { deadline }.during(busy.job.cdb));
+                return Err(TransportErrorKind::Timeout { deadline }.during(busy.job.cdb.name()));
             }
             busy.cancel(now);
             self.pipes.cancel(data);

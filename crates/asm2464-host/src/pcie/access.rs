@@ -72,6 +72,13 @@ pub struct Link {
     pub is_up: bool,
 }
 
+impl Link {
+    /// Decodes the LTSSM's state.
+    pub(crate) const fn of(ltssm: u8) -> Self {
+        Self { ltssm, is_up: ltssm == LINK_UP }
+    }
+}
+
 /// The PCIe side of a bridge.
 pub struct Pcie<'a> {
     pub(super) engine: &'a mut dyn TlpEngine,
@@ -87,11 +94,11 @@ impl<'a> Pcie<'a> {
     /// Reads the state of the link.
     ///
     /// # Errors
-    /// [`PcieError::Engine`].
+    /// [`PcieError::Command`] or [`PcieError::Control`].
     pub fn link(&mut self) -> Result<Link, PcieError> {
         let mut state = [0];
         self.engine.xdata_read(LTSSM, &mut state)?;
-        Ok(Link { ltssm: state[0], is_up: state[0] == LINK_UP })
+        Ok(Link::of(state[0]))
     }
 
     /// Resets everything behind the root port through the root port's own register. This clears the bus numbers,
@@ -130,7 +137,7 @@ impl<'a> Pcie<'a> {
     /// # Errors
     /// [`PcieError`]; [`PcieError::Completion`] with an unsupported request if there is no such function.
     pub fn config_read(&mut self, at: Bdf, offset: u16) -> Result<u32, PcieError> {
-        let tlp = at.read(offset);
+        let tlp = Tlp::config_read(at, offset);
         answer(&tlp, Some(self.settled(at, &tlp)?))
     }
 
@@ -139,7 +146,7 @@ impl<'a> Pcie<'a> {
     /// # Errors
     /// As for [`Pcie::config_read`].
     pub fn config_dwords(&mut self, at: Bdf, offset: u16, count: u16) -> Result<Vec<u32>, PcieError> {
-        let tlps: Vec<Tlp> = (0..count).map(|index| at.read(offset + 4 * index)).collect();
+        let tlps: Vec<Tlp> = (0..count).map(|index| Tlp::config_read(at, offset + 4 * index)).collect();
         self.config_all(at, &tlps)
     }
 
@@ -170,7 +177,7 @@ impl<'a> Pcie<'a> {
     /// # Errors
     /// As for [`Pcie::config_read`].
     pub fn config_write(&mut self, at: Bdf, offset: u16, value: u32, enables: u8) -> Result<(), PcieError> {
-        let tlp = at.write(offset, value).with_enables(enables);
+        let tlp = Tlp::config_write(at, offset, value).with_enables(enables);
         answer(&tlp, Some(self.settled(at, &tlp)?)).map(drop)
     }
 
@@ -246,7 +253,7 @@ impl<'a> Pcie<'a> {
     /// [`PcieError`]; [`PcieError::Impossible`] past these bytes.
     pub fn sram_read(&mut self, offset: usize, buffer: &mut [u8]) -> Result<(), PcieError> {
         let from = sram(offset, buffer.len())?;
-        Ok(self.engine.xdata_read(from, buffer)?)
+        self.engine.xdata_read(from, buffer)
     }
 
     /// Writes to the same bytes of the SRAM, one by one: for small amounts, such as a command's packet.
@@ -256,7 +263,7 @@ impl<'a> Pcie<'a> {
     pub fn sram_write(&mut self, offset: usize, data: &[u8]) -> Result<(), PcieError> {
         let from = sram(offset, data.len())?;
         let writes: Vec<_> = (from.addr..=u16::MAX).map(XdataAddress::main).zip(data.iter().copied()).collect();
-        Ok(self.engine.xdata_write(&writes)?)
+        self.engine.xdata_write(&writes)
     }
 }
 
@@ -289,23 +296,4 @@ fn dwords(address: u64, len: usize) -> Result<Vec<(u64, Range<usize>)>, PcieErro
 
 const fn enables(bytes: &Range<usize>) -> u8 {
     ((1 << bytes.end) - (1 << bytes.start)) as u8
-}
-
-/// Configuration requests to a function.
-pub(super) trait ConfigTlps {
-    /// Reads a dword.
-    fn read(self, offset: u16) -> Tlp;
-
-    /// Writes a dword.
-    fn write(self, offset: u16, value: u32) -> Tlp;
-}
-
-impl ConfigTlps for Bdf {
-    fn read(self, offset: u16) -> Tlp {
-        Tlp::config_read(self.bus, self.device, self.function, offset)
-    }
-
-    fn write(self, offset: u16, value: u32) -> Tlp {
-        Tlp::config_write(self.bus, self.device, self.function, offset, value)
-    }
 }

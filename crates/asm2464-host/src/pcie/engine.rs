@@ -12,80 +12,15 @@ use thiserror::Error;
 
 use crate::bridge::{Bridge, CommandError, ControlError, OpenBridge, Transport, XdataStep};
 
-/// Reasons a bridge did not carry a request. An error status from the PCIe side is not such an error.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum EngineError {
-    /// A command of the vendor's firmware failed.
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    /// A request of the open firmware failed.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-}
-
-asm2464::coded!(EngineError {
-    Command(cause) => cause,
-    Control(cause) => cause,
-});
-
-/// Sends TLPs through a bridge, and accesses its XDATA.
-pub trait TlpEngine {
-    /// Sends these TLPs in order. Returns their completions in the same order; a memory write has none.
-    ///
-    /// If the completion of a configuration request is late, the configuration requests beside it may be sent again, in
-    /// the same order. Send a request that must not be repeated in a call of its own.
-    ///
-    /// # Errors
-    /// [`EngineError`]; some TLPs may have been sent. A completion with an error status is not an error here.
-    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError>;
-
-    /// Reads XDATA.
-    ///
-    /// # Errors
-    /// [`EngineError`].
-    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError>;
-
-    /// Writes bytes of XDATA in this order.
-    ///
-    /// # Errors
-    /// [`EngineError`]; some bytes may have been written.
-    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError>;
-}
-
-impl<E: TlpEngine + ?Sized> TlpEngine for &mut E {
-    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
-        (**self).tlps(tlps)
-    }
-
-    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
-        (**self).xdata_read(from, buffer)
-    }
-
-    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
-        (**self).xdata_write(writes)
-    }
-}
-
-impl TlpEngine for OpenBridge {
-    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
-        Ok(Self::tlps(self, tlps)?)
-    }
-
-    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
-        Ok(Self::xdata_read(self, from, buffer)?)
-    }
-
-    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
-        Ok(self.xdata_write_all(writes)?)
-    }
-}
-
 /// Reasons a request to the PCIe side failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PcieError {
-    /// The bridge did not carry the request.
+    /// The bridge did not carry the request: a command of the vendor's firmware failed.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Command(#[from] CommandError),
+    /// The bridge did not carry the request: a request of the open firmware failed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The completion has an error status.
     #[error("{request} ended with: {status}")]
     Completion {
@@ -123,13 +58,67 @@ pub enum PcieError {
 }
 
 asm2464::coded!(PcieError {
-    Engine(cause) => cause,
+    Command(cause) => cause,
+    Control(cause) => cause,
     Completion { status, .. } => status,
     NotReady => Device "asm2464::pcie::not_ready",
     Stopped => Device "asm2464::pcie::stopped",
     LinkDown => Device "asm2464::pcie::link_down",
     Impossible => Usage "asm2464::pcie::request",
 });
+
+/// Sends TLPs through a bridge, and accesses its XDATA.
+pub trait TlpEngine {
+    /// Sends these TLPs in order. Returns their completions in the same order; a memory write has none.
+    ///
+    /// If the completion of a configuration request is late, the configuration requests beside it may be sent again, in
+    /// the same order. Send a request that must not be repeated in a call of its own.
+    ///
+    /// # Errors
+    /// [`PcieError::Command`] or [`PcieError::Control`]; some TLPs may have been sent. A completion with an error status is
+    /// not an error here.
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError>;
+
+    /// Reads XDATA.
+    ///
+    /// # Errors
+    /// [`PcieError::Command`] or [`PcieError::Control`].
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), PcieError>;
+
+    /// Writes bytes of XDATA in this order.
+    ///
+    /// # Errors
+    /// [`PcieError::Command`] or [`PcieError::Control`]; some bytes may have been written.
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), PcieError>;
+}
+
+impl<E: TlpEngine + ?Sized> TlpEngine for &mut E {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
+        (**self).tlps(tlps)
+    }
+
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), PcieError> {
+        (**self).xdata_read(from, buffer)
+    }
+
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), PcieError> {
+        (**self).xdata_write(writes)
+    }
+}
+
+impl TlpEngine for OpenBridge {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
+        Ok(Self::tlps(self, tlps)?)
+    }
+
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), PcieError> {
+        Ok(Self::xdata_read(self, from, buffer)?)
+    }
+
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), PcieError> {
+        Ok(self.xdata_write_all(writes)?)
+    }
+}
 
 /// Bytes from DATA to the completion's status. One E4 reads them.
 const RESULT_LEN: usize = (COMPLETION + 1 - DATA) as usize;
@@ -198,7 +187,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     }
 
     /// Sends requests in sequence, and returns the values read for each.
-    fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<RequestRegisters>, EngineError> {
+    fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<RequestRegisters>, PcieError> {
         let mut answers = vec![RequestRegisters::default(); tlps.len()];
         let mut steps = Vec::with_capacity(tlps.len() * 16);
         // If a step fails, it is not known how much was written.
@@ -233,7 +222,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     }
 
     /// Polls until the request has ended.
-    fn ended(&mut self, tlp: &Tlp, mut answer: RequestRegisters) -> Result<Option<Completion>, EngineError> {
+    fn ended(&mut self, tlp: &Tlp, mut answer: RequestRegisters) -> Result<Option<Completion>, PcieError> {
         let is_posted = tlp.kind.is_posted();
         for _ in 0..if is_posted { POSTED_POLLS } else { POLLS } {
             if is_posted && answer.status[0] & SENT != 0 {
@@ -245,7 +234,8 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
             let mut steps: Vec<_> = answer.steps(tlp).collect();
             self.bridge.xdata_steps(&mut steps)?;
         }
-        Ok((!is_posted).then_some(Completion { status: CompletionStatus::TimedOut, data: 0 }))
+        let timed_out = Completion { status: CompletionStatus::TimedOut, data: 0 };
+        Ok(if is_posted { None } else { Some(timed_out) })
     }
 }
 
@@ -264,7 +254,7 @@ fn at_once(tlps: &[Tlp]) -> usize {
 }
 
 impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
-    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
         let mut completions = Vec::with_capacity(tlps.len());
         let mut rest = tlps;
         while !rest.is_empty() {
@@ -287,14 +277,14 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
         Ok(completions)
     }
 
-    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), PcieError> {
         for (index, piece) in buffer.chunks_mut(XDATA_READ_MAX).enumerate() {
             self.bridge.xdata_read(from.plus((index * XDATA_READ_MAX) as u16), piece)?;
         }
         Ok(())
     }
 
-    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), PcieError> {
         self.held = UNKNOWN;
         Ok(self.bridge.xdata_write_all(writes.iter().copied())?)
     }

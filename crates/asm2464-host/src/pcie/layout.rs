@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::access::{ConfigTlps as _, Pcie};
+use asm2464::tlp::Tlp;
+
+use super::access::Pcie;
 use super::engine::PcieError;
 use super::function::{
     Bar, BarKind, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, MEMORY_WINDOW, PREFETCHABLE_WINDOW, Window,
 };
-use super::survey::{Change, Note, Survey};
+use super::survey::{Assignment, Note, Survey};
 
 /// Addresses below 4 GiB that may be assigned. The bridge's SRAM and queues lie below them. Source: the GPU runtime.
 const MEMORY: Range<u128> = 0x1000_0000..0x1_0000_0000;
@@ -29,7 +31,7 @@ enum Space {
 
 /// A layout of all addresses. The same tree always gets the same layout.
 #[derive(Default)]
-struct Layout {
+struct AddressLayout {
     /// The windows of each bridge, by [`Space`].
     windows: BTreeMap<usize, [Option<Window>; 2]>,
     /// Each memory BAR: its function, its number and its address.
@@ -48,7 +50,7 @@ struct Item {
     align: u128,
 }
 
-impl Layout {
+impl AddressLayout {
     /// Lays out the memory BARs with known sizes, except those of the bridge's own root port, which the firmware has
     /// written.
     fn of(functions: &[Function]) -> Self {
@@ -94,13 +96,16 @@ impl Layout {
     }
 
     /// The items of a function's BARs that take room in this space.
-    fn bars(&self, functions: &[Function], function: usize, space: Space) -> impl Iterator<Item = Item> {
-        let bars = functions[function].bars.iter().filter(move |bar| space_of(functions, function, bar) == Some(space));
-        bars.filter_map(move |bar| {
-            let (size, index) = (u128::from(bar.size?), Some(bar.index));
-            let is_left_out = self.no_room.iter().any(|out| (out.function, out.bar) == (function, index));
-            (!is_left_out).then_some(Item { function, bar: index, size, align: size })
-        })
+    fn bars(&self, functions: &[Function], function: usize, space: Space) -> Vec<Item> {
+        let mut items = Vec::new();
+        for bar in &functions[function].bars {
+            let Some(size) = bar.size.map(u128::from) else { continue };
+            let is_left_out = self.no_room.iter().any(|out| (out.function, out.bar) == (function, Some(bar.index)));
+            if !is_left_out && space_of(functions, function, bar) == Some(space) {
+                items.push(Item { function, bar: Some(bar.index), size, align: size });
+            }
+        }
+        items
     }
 
     fn place(&mut self, functions: &[Function], items: &[Item], base: u128, space: Space) {
@@ -152,15 +157,16 @@ impl Pcie<'_> {
         };
         let closed: Vec<usize> = (0..functions.len()).filter(is_closed).collect();
         let behind = functions.iter().filter(|function| function.parent.is_some());
-        let mut bars = behind.flat_map(|function| &function.bars).filter(|bar| bar.kind != BarKind::Io).peekable();
-        if closed.is_empty() || bars.peek().is_none() {
+        let bars: Vec<&Bar> =
+            behind.flat_map(|function| &function.bars).filter(|bar| bar.kind != BarKind::Io).collect();
+        if closed.is_empty() || bars.is_empty() {
             return Ok(());
         }
-        if bars.any(Bar::is_assigned) {
+        if bars.iter().any(|bar| bar.is_assigned()) {
             survey.notes.extend(closed.iter().map(|bridge| Note::Closed { at: functions[*bridge].at }));
             return Ok(());
         }
-        let layout = Layout::of(&survey.functions);
+        let layout = AddressLayout::of(&survey.functions);
         self.write_windows(survey, &layout)
     }
 
@@ -170,7 +176,7 @@ impl Pcie<'_> {
     /// # Errors
     /// [`PcieError`]; a function that no longer answers has lost its addresses.
     pub fn assign(&mut self, survey: &mut Survey) -> Result<(), PcieError> {
-        let layout = Layout::of(&survey.functions);
+        let layout = AddressLayout::of(&survey.functions);
         for function in survey.functions.iter().filter(|function| function.parent.is_some()) {
             if function.decodes_memory() {
                 let command = u32::from(function.command & !COMMAND_MEMORY);
@@ -187,7 +193,7 @@ impl Pcie<'_> {
                 self.config_write(at, bar.offset() + 4, (address >> 32) as u32, 0x0F)?;
             }
             bar.address = address;
-            survey.changes.push(Change::Bar { at, index: bar_index, address });
+            survey.changes.push(Assignment::Bar { at, index: bar_index, address });
         }
         for (index, function) in survey.functions.iter_mut().enumerate() {
             if layout.bars.iter().any(|(owner, ..)| *owner == index) {
@@ -198,7 +204,7 @@ impl Pcie<'_> {
         Ok(())
     }
 
-    fn write_windows(&mut self, survey: &mut Survey, layout: &Layout) -> Result<(), PcieError> {
+    fn write_windows(&mut self, survey: &mut Survey, layout: &AddressLayout) -> Result<(), PcieError> {
         for (index, windows) in &layout.windows {
             let function = &mut survey.functions[*index];
             let at = function.at;
@@ -206,24 +212,26 @@ impl Pcie<'_> {
                 continue;
             };
             let mut writes = vec![
-                at.write(MEMORY_WINDOW, register(windows[0])),
-                at.write(PREFETCHABLE_WINDOW, register(windows[1])),
+                Tlp::config_write(at, MEMORY_WINDOW, register(windows[0])),
+                Tlp::config_write(at, PREFETCHABLE_WINDOW, register(windows[1])),
             ];
             if *prefetchable_is_64 {
                 let Window { base, limit } = windows[1].unwrap_or(Window { base: 0, limit: 0 });
-                writes.push(at.write(PREFETCHABLE_WINDOW + 4, (base >> 32) as u32));
-                writes.push(at.write(PREFETCHABLE_WINDOW + 8, (limit >> 32) as u32));
+                writes.push(Tlp::config_write(at, PREFETCHABLE_WINDOW + 4, (base >> 32) as u32));
+                writes.push(Tlp::config_write(at, PREFETCHABLE_WINDOW + 8, (limit >> 32) as u32));
             }
             function.command |= COMMAND_MEMORY | COMMAND_MASTER;
-            writes.push(at.write(COMMAND, u32::from(function.command)).with_enables(0x03));
+            writes.push(Tlp::config_write(at, COMMAND, u32::from(function.command)).with_enables(0x03));
             self.config_all(at, &writes)?;
             [*memory, *prefetchable] = *windows;
-            survey.changes.push(Change::Windows { at, memory: *memory, prefetchable: *prefetchable });
+            survey.changes.push(Assignment::Windows { at, memory: *memory, prefetchable: *prefetchable });
         }
-        survey.notes.extend(layout.no_room.iter().filter_map(|item| {
-            let at = survey.functions[item.function].at;
-            Some(Note::NoRoom { at, index: item.bar?, size: item.size as u64 })
-        }));
+        for item in &layout.no_room {
+            if let Some(index) = item.bar {
+                let at = survey.functions[item.function].at;
+                survey.notes.push(Note::NoRoom { at, index, size: item.size as u64 });
+            }
+        }
         Ok(())
     }
 }

@@ -11,13 +11,11 @@ use std::time::Duration;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use asm2464::sram::{SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
-use thiserror::Error;
+use asm2464::{AnyFailure, Failure, Kind};
 
-use super::engine::PcieError;
 use crate::bridge::open::SramTransfer;
 use crate::bridge::{
-    Bridge, CommandError, ControlError, DataPhase, OpenBridge, PortError, Transport, TransportError,
-    TransportErrorKind, TransportKind,
+    Bridge, CommandError, DataPhase, OpenBridge, Transport, TransportError, TransportErrorKind, TransportKind,
 };
 
 /// Maximum number of bytes of one READ(16): what a GPU runtime moves with one WRITE(16).
@@ -51,98 +49,6 @@ pub struct Entry {
     pub command_at: Option<u64>,
 }
 
-/// Reasons a read failed.
-#[derive(Debug, Error)]
-pub enum SramReadError {
-    /// The transport does not support READ(16).
-    #[error("READ(16) needs bulk streams; the unit is on {kind} without them")]
-    Transport {
-        /// The transport.
-        kind: TransportKind,
-    },
-    /// READ(16) would be refused.
-    #[error("the unit is not initialised for READ(16): XDATA {at:#06x} is {found:#04x}, expected {expected:#04x}")]
-    NotInitialised {
-        /// The variable.
-        at: u16,
-        /// Its value.
-        found: u8,
-        /// The expected value.
-        expected: u8,
-    },
-    /// The method can't read this length.
-    #[error("{way} moves {limit}, not {found} bytes")]
-    Length {
-        /// The method, in words.
-        way: &'static str,
-        /// Its limit, in words.
-        limit: &'static str,
-        /// Bytes requested.
-        found: usize,
-    },
-    /// The firmware's variables have values that its code never writes.
-    #[error("the firmware's queues are in an unexpected state: {what}")]
-    Queues {
-        /// What was found.
-        what: String,
-    },
-    /// No device wrote the completion entry.
-    #[error("no device completed READ(16) within {deadline:?}")]
-    NoCompletion {
-        /// Time waited.
-        deadline: Duration,
-    },
-    /// No device wrote the completion entry, and the unit stays silent.
-    #[error("no device completed READ(16), and the unit does not come back: {source}")]
-    Power {
-        /// The error of the recovery.
-        source: CommandError,
-    },
-    /// The read returned another number of bytes.
-    #[error("READ(16) brought {found} bytes, expected {expected}")]
-    Short {
-        /// Bytes requested.
-        expected: usize,
-        /// Bytes received.
-        found: usize,
-    },
-    /// A command failed.
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    /// A request of the open firmware failed.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The device could not be set up.
-    #[error(transparent)]
-    Pcie(#[from] PcieError),
-    /// The device could not be set up, or has failed.
-    #[error(transparent)]
-    Device(PortError),
-}
-
-asm2464::coded!(SramReadError {
-    Transport => Refused "asm2464::sram::transport",
-    NotInitialised => Device "asm2464::sram::not_initialised",
-    Length => Usage "asm2464::sram::length",
-    Queues => Device "asm2464::sram::queues",
-    NoCompletion => Device "asm2464::sram::no_completion",
-    Power => Device "asm2464::sram::power",
-    Short => Short "asm2464::sram::short",
-    Command(cause) => cause,
-    Control(cause) => cause,
-    Pcie(cause) => cause,
-    Device(cause) => cause,
-});
-
-impl From<TransportError> for SramReadError {
-    fn from(error: TransportError) -> Self {
-        Self::Command(error.into())
-    }
-}
-
-const READ16: &str = "READ(16)";
-const F2: &str = "F2";
-
 /// The queues' positions in the firmware.
 struct Queues {
     tail: u8,
@@ -168,32 +74,36 @@ impl<T: Transport> Bridge<T> {
     /// First clears slots and counters that a WRITE(16) left. The firmware clears the READ(16)'s own when it ends.
     ///
     /// # Errors
-    /// [`SramReadError`]. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`.
-    /// The unit then takes commands again, and is no longer initialised.
-    pub fn read_sram_by_read16<E: Into<SramReadError>>(
+    /// If the transport, the unit or the length does not allow READ(16); [`CommandError`]; any error of `set_up`. Without
+    /// a device that completes the read, `asm2464::sram::no_completion` after `timeout`. The unit then takes commands
+    /// again, and is no longer initialised.
+    pub fn read_sram_by_read16<E: Into<AnyFailure>>(
         &mut self,
         buffer: &mut [u8],
         timeout: Duration,
         set_up: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
-    ) -> Result<(), SramReadError> {
-        whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
+    ) -> Result<(), AnyFailure> {
+        whole_sectors("READ(16)", "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
         let kind = self.transport_mut().kind();
         if kind != TransportKind::UasStreams {
-            return Err(SramReadError::Transport { kind });
+            let message = format!("READ(16) needs bulk streams; the unit is on {kind} without them");
+            return Err(Failure::new(Kind::Refused.code("asm2464::sram::transport"), message).into());
         }
         // Without them the firmware refuses READ(16).
         let variables = self.variables()?;
         for (at, expected) in variables.initialised() {
             let found = self.xdata_byte(XdataAddress::main(at))?;
             if found != expected {
-                return Err(SramReadError::NotInitialised { at, found, expected });
+                let message = format!(
+                    "the unit is not initialised for READ(16): XDATA {at:#06x} is {found:#04x}, expected {expected:#04x}"
+                );
+                return Err(Failure::new(Kind::Device.code("asm2464::sram::not_initialised"), message).into());
             }
         }
         self.write_all(freeing(READ_MAX).chain(variables.counters()))?;
         let first = self.xdata_byte(FIRST_FREE)?;
         if first != 0 {
-            let what = format!("slot {first:#04x} of the SRAM is its first free one, expected 0");
-            return Err(SramReadError::Queues { what });
+            return Err(unexpected(&format!("slot {first:#04x} of the SRAM is its first free one, expected 0")).into());
         }
         let queues = self.queues()?;
         let offset = COMMAND_LEN * u16::from(queues.tail);
@@ -202,40 +112,45 @@ impl<T: Transport> Bridge<T> {
         set_up(self, queues.entry([0; 2], Some(COMMANDS_ADDRESS + u64::from(offset)))).map_err(Into::into)?;
         let command = Command::Read16 { lba: 0, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         let expected = buffer.len();
-        match self.execute(command, DataPhase::In(buffer), timeout) {
-            Ok(ended) if ended.status != ScsiStatus::Good => {
-                Err(CommandError::of_status(&command.cdb(), ended.status, ended.sense).into())
+        let ended = match self.execute(command, DataPhase::In(buffer), timeout) {
+            Err(TransportError { kind: TransportErrorKind::Timeout { deadline }, .. }) => {
+                return Err(self.not_completed(deadline).into());
             }
-            Ok(ended) if ended.transferred != expected => {
-                Err(SramReadError::Short { expected, found: ended.transferred })
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.not_completed(error)),
+            ended => ended?,
+        };
+        if ended.status != ScsiStatus::Good {
+            return Err(CommandError::of_status(&command.cdb(), ended.status, ended.sense).into());
         }
+        if ended.transferred != expected {
+            let message = format!("READ(16) brought {} bytes, expected {expected}", ended.transferred);
+            return Err(Failure::new(Kind::Short.code("asm2464::sram::short"), message).into());
+        }
+        Ok(())
     }
 
-    /// Builds the error of a timeout after which the transport has already recovered the unit.
-    fn not_completed(&mut self, error: TransportError) -> SramReadError {
-        let TransportErrorKind::Timeout { deadline } = error.kind else { return error.into() };
-        match self.is_ready() {
-            Err(source @ CommandError::Transport(_)) => SramReadError::Power { source },
-            _ => SramReadError::NoCompletion { deadline },
+    /// Builds the error of a READ(16) that no device completed in time. The transport has already recovered the unit.
+    fn not_completed(&mut self, deadline: Duration) -> Failure {
+        if let Err(error @ CommandError::Transport(_)) = self.is_ready() {
+            let message = format!("no device completed READ(16), and the unit does not come back: {error}");
+            return Failure::new(Kind::Device.code("asm2464::sram::power"), message).because(error);
         }
+        let message = format!("no device completed READ(16) within {deadline:?}");
+        Failure::new(Kind::Device.code("asm2464::sram::no_completion"), message)
     }
 
-    fn queues(&mut self) -> Result<Queues, SramReadError> {
+    fn queues(&mut self) -> Result<Queues, AnyFailure> {
         let mut bytes = [0; QUEUES_LEN];
         self.xdata_read(QUEUES, &mut bytes)?;
         let queues = Queues { tail: bytes[0], head: bytes[4], phase: bytes[QUEUES_LEN - 1] };
         if queues.tail >= PLACES || queues.head >= PLACES {
             let what = format!("their ends are at {:#04x} and {:#04x} of {PLACES:#04x}", queues.tail, queues.head);
-            return Err(SramReadError::Queues { what });
+            return Err(unexpected(&what).into());
         }
         Ok(queues)
     }
 
-    fn write_all(&mut self, writes: impl Iterator<Item = (u16, u8)>) -> Result<(), SramReadError> {
-        Ok(self.xdata_write_all(writes.map(|(at, value)| (XdataAddress::main(at), value)))?)
+    fn write_all(&mut self, writes: impl Iterator<Item = (u16, u8)>) -> Result<(), CommandError> {
+        self.xdata_write_all(writes.map(|(at, value)| (XdataAddress::main(at), value)))
     }
 }
 
@@ -248,15 +163,17 @@ impl OpenBridge {
     /// slot has to discard what comes first. Source: tinygrad's pull request 17369; both runtimes arm only slot 0.
     ///
     /// # Errors
-    /// [`SramReadError`]. Without a device that completes the read, [`ControlError::BulkTimeout`]; the DMA stays armed
-    /// then.
-    pub fn sram_read<E: Into<SramReadError>>(
+    /// If the length is not possible; [`ControlError`](crate::bridge::ControlError); any error of `set_up`. Without a
+    /// device that completes the read, `asm2464::control::bulk_timeout`; the DMA stays armed then.
+    pub fn sram_read<E: Into<AnyFailure>>(
         &mut self,
         first_slot: u8,
         buffer: &mut [u8],
         set_up: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
-    ) -> Result<(), SramReadError> {
-        let sectors = sectors_from(F2, first_slot, buffer.len())?;
+    ) -> Result<(), AnyFailure> {
+        let most = SRAM_LEN.saturating_sub(SRAM_SLOT_LEN * usize::from(first_slot));
+        whole_sectors("F2", "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
+        let sectors = (buffer.len() / SRAM_SECTOR_LEN) as u16;
         let to = page_address(self.completions_page()?);
         self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
         let mut bytes = [0; 16];
@@ -266,17 +183,17 @@ impl OpenBridge {
     }
 }
 
-const fn whole_sectors(way: &'static str, limit: &'static str, found: usize, most: usize) -> Result<(), SramReadError> {
-    if found == 0 || !found.is_multiple_of(SRAM_SECTOR_LEN) || found > most {
-        Err(SramReadError::Length { way, limit, found })
-    } else {
-        Ok(())
-    }
+/// The error of the firmware's variables with values that its code never writes.
+fn unexpected(what: &str) -> Failure {
+    let message = format!("the firmware's queues are in an unexpected state: {what}");
+    Failure::new(Kind::Device.code("asm2464::sram::queues"), message)
 }
 
-/// Checks the length of a read from a slot on. Returns its sectors.
-fn sectors_from(way: &'static str, first_slot: u8, len: usize) -> Result<u16, SramReadError> {
-    let most = SRAM_LEN.saturating_sub(SRAM_SLOT_LEN * usize::from(first_slot));
-    whole_sectors(way, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", len, most)?;
-    Ok((len / SRAM_SECTOR_LEN) as u16)
+/// Checks that a read has whole sectors, and at most this many bytes.
+fn whole_sectors(way: &str, limit: &str, found: usize, most: usize) -> Result<(), Failure> {
+    if found != 0 && found.is_multiple_of(SRAM_SECTOR_LEN) && found <= most {
+        return Ok(());
+    }
+    let message = format!("{way} moves {limit}, not {found} bytes");
+    Err(Failure::new(Kind::Usage.code("asm2464::sram::length"), message))
 }

@@ -1,13 +1,13 @@
 //! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs. Finds the function
 //! that takes a memory request: the one with a BAR there, if every bridge above forwards the request. Besides the tree it
-//! says what was written ([`Change`]), and what is wrong ([`Note`]).
+//! says what was written ([`Assignment`]), and what is wrong ([`Note`]).
 
 use asm2464::Bdf;
 use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::access::{ConfigTlps as _, Link, Pcie, answer};
+use super::access::{Link, Pcie, answer};
 use super::capability::{Capabilities, CapabilityFault, LinkRate};
 use super::engine::PcieError;
 use super::function::{
@@ -52,7 +52,7 @@ pub struct Survey {
     /// The functions, each after the bridge above it.
     pub functions: Vec<Function>,
     /// What the survey wrote.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Assignment>,
     /// Problems that it found.
     pub notes: Vec<Note>,
 }
@@ -118,19 +118,20 @@ impl Pcie<'_> {
             let quiet = command & !u32::from(COMMAND_IO | COMMAND_MEMORY);
             self.config_write(at, COMMAND, quiet, 0x03)?;
         }
-        let bars = || BARS.iter().zip(registers);
-        let ones = bars().map(|(offset, _)| at.write(*offset, u32::MAX));
-        let asks: Vec<Tlp> = ones.chain(bars().map(|(offset, _)| at.read(*offset))).collect();
+        let offsets = &BARS[..registers.len()];
+        let mut asks: Vec<Tlp> = offsets.iter().map(|offset| Tlp::config_write(at, *offset, u32::MAX)).collect();
+        asks.extend(offsets.iter().map(|offset| Tlp::config_read(at, *offset)));
         let masks = self.config_all(at, &asks).map(|mut answers| answers.split_off(registers.len()));
         let mut back = Vec::with_capacity(registers.len() + 1);
-        for (index, (offset, register)) in bars().enumerate() {
+        for (index, (offset, register)) in offsets.iter().zip(registers).enumerate() {
             // A register that took none of the ones still has its value.
-            if masks.as_ref().map_or(true, |masks| masks[index] != *register) {
-                back.push(at.write(*offset, *register));
+            let is_unchanged = masks.as_ref().is_ok_and(|masks| masks[index] == *register);
+            if !is_unchanged {
+                back.push(Tlp::config_write(at, *offset, *register));
             }
         }
         if decodes {
-            back.push(at.write(COMMAND, command).with_enables(0x03));
+            back.push(Tlp::config_write(at, COMMAND, command).with_enables(0x03));
         }
         self.config_all(at, &back)?;
         function.bars = Bar::decode(registers, Some(&masks?));
@@ -197,8 +198,8 @@ impl Walk<'_, '_> {
 
     /// Asks each place for its IDs, and returns the first answers.
     fn ask(&mut self, places: &[Bdf]) -> Result<Vec<Option<Completion>>, PcieError> {
-        let tlps: Vec<Tlp> = places.iter().map(|at| at.read(0)).collect();
-        Ok(self.pcie.engine.tlps(&tlps)?)
+        let tlps: Vec<Tlp> = places.iter().map(|at| Tlp::config_read(*at, 0)).collect();
+        self.pcie.engine.tlps(&tlps)
     }
 
     /// Finds a device's functions. Returns `false` if the rest of its bus must not be scanned. `asked` is the first
@@ -242,7 +243,7 @@ impl Walk<'_, '_> {
     /// Reads the IDs of a function; `None` if no function answers, or all bits are ones. `asked` is its first answer,
     /// if there is one already.
     fn ids(&mut self, at: Bdf, mut asked: Option<Completion>) -> Result<Option<u32>, PcieError> {
-        let tlp = at.read(0);
+        let tlp = Tlp::config_read(at, 0);
         let mut attempts = 0;
         loop {
             let completion = match asked.take() {
@@ -254,7 +255,8 @@ impl Walk<'_, '_> {
             }
             let ids = answer(&tlp, Some(completion))?;
             if ids != NOT_READY {
-                return Ok(Some(ids).filter(|ids| !matches!(*ids as u16, 0 | 0xFFFF)));
+                let has_vendor = !matches!(ids as u16, 0 | 0xFFFF);
+                return Ok(if has_vendor { Some(ids) } else { None });
             }
             attempts += 1;
             self.pcie.another_attempt(at, attempts)?;
@@ -264,7 +266,7 @@ impl Walk<'_, '_> {
     /// Reads a function's header and capabilities. Returns whether its device has more functions.
     fn function(&mut self, at: Bdf, parent: Option<usize>, ids: u32) -> Result<bool, PcieError> {
         let mut header = [0; 16];
-        let asked = self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| at.read(offset)));
+        let asked = self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| Tlp::config_read(at, offset)));
         let Some(dwords) = self.survey.unless_lost(at, asked)? else { return Ok(false) };
         if dwords.last() == Some(&u32::MAX) {
             self.survey.notes.push(Note::Lost { at });
@@ -305,44 +307,57 @@ impl Walk<'_, '_> {
 
     /// Whether a bridge's numbers are unique, and within those of the bridge above.
     fn fits(&self, index: usize, buses: Buses) -> bool {
-        let within = self.survey.functions[index].parent.is_none_or(|above| {
-            self.survey.functions[above]
-                .buses()
-                .is_some_and(|above| buses.secondary > above.secondary && buses.subordinate <= above.subordinate)
-        });
-        let others = self.survey.functions.iter().enumerate().filter(|(other, _)| *other != index);
-        within
-            && buses.secondary <= buses.subordinate
-            && buses.secondary > self.survey.functions[index].at.bus
-            && others.filter_map(|(_, other)| other.buses()).all(|other| other.secondary != buses.secondary)
+        let functions = &self.survey.functions;
+        if buses.secondary > buses.subordinate || buses.secondary <= functions[index].at.bus {
+            return false;
+        }
+        if let Some(parent) = functions[index].parent {
+            let Some(above) = functions[parent].buses() else { return false };
+            if buses.secondary <= above.secondary || buses.subordinate > above.subordinate {
+                return false;
+            }
+        }
+        let has_number = |function: &Function| function.buses().is_some_and(|other| other.secondary == buses.secondary);
+        !functions.iter().enumerate().any(|(other, function)| other != index && has_number(function))
     }
 
     /// Assigns the next bus number to a bridge, and extends the bridges above.
     fn number(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
         let functions = &self.survey.functions;
         let at = functions[index].at;
-        let above: Vec<usize> =
-            std::iter::successors(functions[index].parent, |above| functions[*above].parent).collect();
-        let bridges = || (0..).zip(functions).filter_map(|(other, function)| Some((other, function.buses()?)));
-        let used =
-            bridges().map(|(other, buses)| if above.contains(&other) { buses.secondary } else { buses.subordinate });
-        let next = used.max().unwrap_or(0).checked_add(1);
+        let mut above = Vec::new();
+        let mut next = functions[index].parent;
+        while let Some(bridge) = next {
+            above.push(bridge);
+            next = functions[bridge].parent;
+        }
+        let (mut last, mut last_beside) = (0, 0);
+        for (other, function) in functions.iter().enumerate() {
+            let Some(buses) = function.buses() else { continue };
+            if above.contains(&other) {
+                last = last.max(buses.secondary);
+            } else {
+                last = last.max(buses.subordinate);
+                last_beside = last_beside.max(buses.secondary);
+            }
+        }
         // The ranges of the bridges above must not grow over the buses of other bridges.
-        let beside = bridges().filter(|(other, _)| !above.contains(other)).map(|(_, buses)| buses.secondary).max();
-        let in_the_way = bridges().any(|(grows, buses)| above.contains(&grows) && beside > Some(buses.subordinate));
-        let secondary = match next {
-            Some(next) if !in_the_way => next,
+        let may_grow = |bridge: &usize| functions[*bridge].buses().is_none_or(|buses| buses.subordinate >= last_beside);
+        let secondary = match last.checked_add(1) {
+            Some(next) if above.iter().all(may_grow) => next,
             _ => {
                 self.survey.notes.push(Note::NoBusLeft { at });
                 return Ok(None);
             }
         };
-        let own = Buses { primary: at.bus, secondary, subordinate: secondary };
-        let grown = above.iter().rev().filter_map(|above| {
-            let buses = functions[*above].buses()?;
-            Some((*above, Buses { subordinate: buses.subordinate.max(secondary), ..buses }))
-        });
-        for (bridge, buses) in grown.chain([(index, own)]).collect::<Vec<_>>() {
+        let mut numbers = Vec::new();
+        for bridge in above.into_iter().rev() {
+            if let Some(buses) = functions[bridge].buses() {
+                numbers.push((bridge, Buses { subordinate: buses.subordinate.max(secondary), ..buses }));
+            }
+        }
+        numbers.push((index, Buses { primary: at.bus, secondary, subordinate: secondary }));
+        for (bridge, buses) in numbers {
             if self.survey.functions[bridge].buses() != Some(buses) && !self.write_buses(bridge, buses)? {
                 return Ok(None);
             }
@@ -354,8 +369,8 @@ impl Walk<'_, '_> {
     fn write_buses(&mut self, index: usize, buses: Buses) -> Result<bool, PcieError> {
         let at = self.survey.functions[index].at;
         let value = u32::from_le_bytes([buses.primary, buses.secondary, buses.subordinate, 0]);
-        let write = at.write(BUS_NUMBERS, value).with_enables(0x07);
-        let asked = self.pcie.config_all(at, &[write, at.read(BUS_NUMBERS)]);
+        let write = Tlp::config_write(at, BUS_NUMBERS, value).with_enables(0x07);
+        let asked = self.pcie.config_all(at, &[write, Tlp::config_read(at, BUS_NUMBERS)]);
         let Some(answers) = self.survey.unless_lost(at, asked)? else { return Ok(false) };
         if answers.last().is_none_or(|read| read & 0x00FF_FFFF != value) {
             self.survey.notes.push(Note::BusesNotKept { at });
@@ -364,16 +379,14 @@ impl Walk<'_, '_> {
         if let Header::Bridge { buses: held, .. } = &mut self.survey.functions[index].header {
             *held = buses;
         }
-        let change = Change::Buses { at, buses };
-        let earlier = self
-            .survey
-            .changes
-            .iter_mut()
-            .find(|earlier| matches!(earlier, Change::Buses { at: other, .. } if *other == at));
-        match earlier {
-            Some(earlier) => *earlier = change,
-            None => self.survey.changes.push(change),
+        let assigned = Assignment::Buses { at, buses };
+        for earlier in &mut self.survey.changes {
+            if matches!(earlier, Assignment::Buses { at: other, .. } if *other == at) {
+                *earlier = assigned;
+                return Ok(true);
+            }
         }
+        self.survey.changes.push(assigned);
         Ok(true)
     }
 }
@@ -388,12 +401,12 @@ impl Survey {
             let Some(limit) = bar.size.and_then(|size| bar.address.checked_add(size - 1)) else { return false };
             bar.kind != BarKind::Io && bar.is_assigned() && Window { base: bar.address, limit }.contains(asked)
         };
-        let takes = |function: &&Function| {
-            function.decodes_memory()
-                && function.bars.iter().any(holds)
-                && self.above(function).all(|bridge| bridge.forwards(asked))
-        };
-        self.functions.iter().find(takes).map(|function| function.at)
+        for function in self.functions.iter().filter(|function| function.decodes_memory()) {
+            if function.bars.iter().any(holds) && self.above(function).all(|bridge| bridge.forwards(asked)) {
+                return Some(function.at);
+            }
+        }
+        None
     }
 
     fn above(&self, function: &Function) -> impl Iterator<Item = &Function> {
@@ -423,11 +436,12 @@ impl Window {
 /// Maximum number of functions. No tree behind a dock has more.
 const FUNCTIONS_MAX: usize = 256;
 
-/// A lasting change.
+/// A lasting change: what was assigned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "Change"))]
 #[serde(tag = "what", rename_all = "kebab-case")]
-pub enum Change {
+pub enum Assignment {
     /// A bridge got bus numbers.
     Buses {
         /// The bridge.

@@ -149,6 +149,7 @@ impl Layout {
             uas: of_class(UAS_CLASS, "UAS (8/6/62)").and_then(|alternate| uas(alternate, speed)),
             open: of_class(VENDOR_CLASS, "vendor-specific (ff/ff/ff)").and_then(with_data),
         };
+        // One of both is enough. If neither can be used, the class that is there says why.
         match (layout.bulk_only, layout.open) {
             (Err(fault), Err(DescriptorFault::NoClass(..))) | (Err(DescriptorFault::NoClass(..)), Err(fault)) => {
                 Err(fault)

@@ -29,7 +29,7 @@ const BOOT_LOADER_SETTLES: Duration = Duration::from_secs(3);
 /// Dropping it, also by an unwinding panic, releases the interface and gives the unit back to its kernel driver. A
 /// second Ctrl-C, which does not unwind, does the same.
 #[derive(Debug)]
-pub struct Device {
+pub(super) struct ClaimedDevice {
     // Fields drop in order: dropping the handle releases the interface.
     pub(super) handle: Gated,
     pub(super) port: PortPath,
@@ -40,12 +40,12 @@ pub struct Device {
     _lock: UnitLock,
 }
 
-impl Device {
+impl ClaimedDevice {
     /// Opens a bridge on one of its alternate settings, and detaches the kernel's driver.
     ///
     /// # Errors
     /// [`UsbError`].
-    pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
+    pub(super) fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
         match Self::try_open(found, alternate) {
             // The kernel may bind its driver to a unit that was just plugged in after the check and before the claim.
             Err(UsbError::Busy { users, lock: None, .. }) if users.is_empty() => Self::try_open(found, alternate),
@@ -60,13 +60,7 @@ impl Device {
         }
         let lock = UnitLock::take(port)?;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
-        let failed = |what| {
-            move |source| match UsbError::of(what, port, source) {
-                UsbError::Busy { port, lock, .. } => UsbError::Busy { users: found.users(), port, lock },
-                other => other,
-            }
-        };
-        let handle = found.in_own_context()?.open().map_err(failed(OPEN))?;
+        let handle = found.in_own_context()?.open().map_err(|source| found.failed(OPEN, source))?;
         let awake = Awake::of(port);
         // Only if a driver is bound: otherwise libusb would bind one on release.
         if handle.kernel_driver_active(INTERFACE).unwrap_or(false) {
@@ -75,7 +69,7 @@ impl Device {
                 .set_auto_detach_kernel_driver(true)
                 .map_err(|source| UsbError::of("detach the kernel driver of", port, source))?;
         }
-        let handle = Gated::claim(handle, INTERFACE).map_err(failed("claim"))?;
+        let handle = Gated::claim(handle, INTERFACE).map_err(|source| found.failed("claim", source))?;
         let (state, alternates) = (found.info.state, layout.alternates);
         let device = Self { handle, port: port.clone(), alternate, alternates, state, _awake: awake, _lock: lock };
         device.select_alternate()?;
@@ -97,7 +91,7 @@ impl Device {
     ///
     /// # Errors
     /// [`UsbError`].
-    pub fn on_alternate(mut self, alternate: u8) -> Result<Self, UsbError> {
+    pub(super) fn on_alternate(mut self, alternate: u8) -> Result<Self, UsbError> {
         self.alternate = alternate;
         self.select_alternate()?;
         Ok(self)
@@ -167,8 +161,8 @@ const TICK: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// [`UsbError`].
-pub(super) fn open_bulk_only(found: &Found, is_reset: bool) -> Result<Device, UsbError> {
-    let mut device = Device::open(found, found.bulk_only()?)?;
+pub(super) fn open_bulk_only(found: &Found, is_reset: bool) -> Result<ClaimedDevice, UsbError> {
+    let mut device = ClaimedDevice::open(found, found.bulk_only()?)?;
     if found.info.state != BridgeState::BootLoader {
         return Ok(device);
     }
@@ -182,20 +176,15 @@ pub(super) fn open_bulk_only(found: &Found, is_reset: bool) -> Result<Device, Us
 }
 
 /// Opens the unit after a new enumeration. Retries while the system settles.
-fn come_back(port: &PortPath, known: &Arc<KnownUnits>) -> Result<Device, UsbError> {
+fn come_back(port: &PortPath, known: &Arc<KnownUnits>) -> Result<ClaimedDevice, UsbError> {
     let until = Instant::now() + RETURN;
     loop {
         let opened = match find_at(port, known)? {
-            Some(found) => found.bulk_only().and_then(|alternate| Device::open(&found, alternate)),
+            Some(found) => found.bulk_only().and_then(|alternate| ClaimedDevice::open(&found, alternate)),
             None => Err(UsbError::Gone { port: port.clone() }),
         };
         match opened {
-            Err(error)
-                if Instant::now() < until
-                    && (error.may_get_access() || matches!(error, UsbError::Gone { .. } | UsbError::Busy { .. })) =>
-            {
-                thread::sleep(TICK);
-            }
+            Err(error) if error.may_pass() && Instant::now() < until => thread::sleep(TICK),
             other => return other,
         }
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, InterfaceClass, UsbId};
+use asm2464::{Failure, Kind};
 use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
-use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, INTERFACE, Layout};
-use super::error::{LibusbError, UsbError};
-use super::sysfs::{Process, Sysfs};
-use crate::bridge::{BusSpeed, Location, PortPath, UnitInfo, Watch};
+use super::descriptors::{Alternate, EndpointInfo, INTERFACE, Layout};
+use super::error::UsbError;
+use super::sysfs::Sysfs;
+use crate::bridge::{BusSpeed, Location, Monitors, PortPath, UnitInfo};
 
 /// Time limit of a string descriptor, on systems where it must be read from the device.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
@@ -62,7 +63,7 @@ pub struct Found {
     /// The known USB IDs, under which the unit may come back.
     pub known: Arc<KnownUnits>,
     /// What watches the unit's transfers once it is opened; nothing at first.
-    pub watch: Watch,
+    pub monitors: Monitors,
     /// The device to open.
     pub(super) device: rusb::Device<Context>,
 }
@@ -76,25 +77,30 @@ impl Found {
     /// The alternate setting of Bulk-Only.
     ///
     /// # Errors
-    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for open firmware.
+    /// If the descriptors have none, or the unit runs open firmware.
     pub(super) fn bulk_only(&self) -> Result<u8, UsbError> {
-        self.alternate(|layout| layout.bulk_only, self.info.state != BridgeState::OpenFirmware)
+        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        if self.info.state == BridgeState::OpenFirmware {
+            return Err(self.other_protocol("speaks no SCSI"));
+        }
+        layout.bulk_only.map_err(|fault| UsbError::of_descriptors(&self.port, fault))
     }
 
     /// The alternate setting of the open firmware.
     ///
     /// # Errors
-    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for any other firmware.
+    /// If the descriptors have none, or the unit runs other firmware.
     pub(super) fn open_firmware(&self) -> Result<u8, UsbError> {
-        self.alternate(|layout| layout.open, self.info.state == BridgeState::OpenFirmware)
+        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        if self.info.state != BridgeState::OpenFirmware {
+            return Err(self.other_protocol("takes none of the open firmware's requests"));
+        }
+        layout.open.map_err(|fault| UsbError::of_descriptors(&self.port, fault))
     }
 
-    fn alternate(&self, of: impl FnOnce(&Layout) -> Result<u8, DescriptorFault>, speaks: bool) -> Result<u8, UsbError> {
-        let layout = self.layout.as_ref().map_err(Clone::clone)?;
-        if !speaks {
-            return Err(UsbError::OtherProtocol { port: self.port.clone(), state: self.info.state });
-        }
-        of(layout).map_err(|fault| UsbError::Descriptors { port: self.port.clone(), fault })
+    fn other_protocol(&self, lacks: &str) -> UsbError {
+        let message = format!("the unit at {} runs its {}, which {lacks}", self.port, self.info.state);
+        Failure::new(Kind::Device.code("asm2464::usb::other_protocol"), message).into()
     }
 
     /// Finds the same device in its own libusb context. If two threads handle one context's events, one can miss that
@@ -107,16 +113,22 @@ impl Found {
             .ok_or_else(|| UsbError::Gone { port: self.port.clone() })
     }
 
-    /// The other processes that have the device open.
-    pub(super) fn users(&self) -> Vec<Process> {
-        Sysfs::system().users(self.device.bus_number(), self.device.address())
+    /// Builds the error of an operation on the device. Names the processes that have it open, if it is busy.
+    pub(super) fn failed(&self, what: &str, source: rusb::Error) -> UsbError {
+        match UsbError::of(what, &self.port, source) {
+            UsbError::Busy { port, lock, .. } => {
+                let users = Sysfs::system().users(self.device.bus_number(), self.device.address());
+                UsbError::Busy { port, users, lock }
+            }
+            other => other,
+        }
     }
 }
 
 /// Finds every device whose ID is `known` as an ASM2464PD unit's, sorted by port path. Opens no other device.
 ///
 /// # Errors
-/// [`UsbError::Unavailable`] if libusb does not work.
+/// If libusb does not work on this system.
 pub fn discover(known: &Arc<KnownUnits>) -> Result<Vec<Found>, UsbError> {
     let all = devices(&new_context()?)?;
     let mut found: Vec<Found> = all.iter().filter_map(|device| look_at(device, known)).collect();
@@ -140,11 +152,11 @@ pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<KnownUnits
 
 /// Creates a libusb context to look for devices in.
 pub(super) fn new_context() -> Result<Context, UsbError> {
-    Context::new().map_err(|source| UsbError::Unavailable { source: LibusbError(source) })
+    Context::new().map_err(UsbError::unavailable)
 }
 
 fn devices(context: &Context) -> Result<rusb::DeviceList<Context>, UsbError> {
-    context.devices().map_err(|source| UsbError::Unavailable { source: LibusbError(source) })
+    context.devices().map_err(UsbError::unavailable)
 }
 
 fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
@@ -160,10 +172,12 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Fou
     }
     let port = port_of(&device)?;
     let speed = speed(device.speed());
-    let alternates = alternates(&device).map_err(|source| UsbError::of("read the descriptors of", &port, source));
+    let alternates = alternates(&device);
     let classes: Vec<InterfaceClass> = alternates.iter().flatten().map(|alternate| alternate.class).collect();
-    let layout = alternates
-        .and_then(|all| Layout::of(&all, speed).map_err(|fault| UsbError::Descriptors { port: port.clone(), fault }));
+    let layout = match alternates {
+        Ok(all) => Layout::of(&all, speed).map_err(|fault| UsbError::of_descriptors(&port, fault)),
+        Err(source) => Err(UsbError::of("read the descriptors of", &port, source)),
+    };
     let string = |name, index| string(&device, &port, name, index);
     let product = string("product", descriptor.product_string_index()).unwrap_or_default();
     let info = UnitInfo {
@@ -176,7 +190,7 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Fou
         speed,
         driver: driver(&device, &port),
     };
-    Some(Found { info, port, layout, known: known.clone(), watch: Watch::default(), device })
+    Some(Found { info, port, layout, known: known.clone(), monitors: Monitors::default(), device })
 }
 
 /// Name of the kernel driver that holds interface 0. Only Linux reports it without opening the device.
@@ -205,22 +219,21 @@ fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
     let Some(interface) = config.interfaces().find(|interface| interface.number() == INTERFACE) else {
         return Ok(Vec::new());
     };
-    Ok(interface
-        .descriptors()
-        .map(|setting| Alternate {
-            number: setting.setting_number(),
-            class: (setting.class_code(), setting.sub_class_code(), setting.protocol_code()),
-            endpoints: setting
-                .endpoint_descriptors()
-                .map(|endpoint| EndpointInfo {
-                    address: endpoint.address(),
-                    attributes: endpoint.transfer_type() as u8,
-                    max_packet: endpoint.max_packet_size(),
-                    streams: EndpointInfo::streams_in(endpoint.extra().unwrap_or_default()),
-                })
-                .collect(),
-        })
-        .collect())
+    let mut alternates = Vec::new();
+    for setting in interface.descriptors() {
+        let mut endpoints = Vec::new();
+        for endpoint in setting.endpoint_descriptors() {
+            endpoints.push(EndpointInfo {
+                address: endpoint.address(),
+                attributes: endpoint.transfer_type() as u8,
+                max_packet: endpoint.max_packet_size(),
+                streams: EndpointInfo::streams_in(endpoint.extra().unwrap_or_default()),
+            });
+        }
+        let class = (setting.class_code(), setting.sub_class_code(), setting.protocol_code());
+        alternates.push(Alternate { number: setting.setting_number(), class, endpoints });
+    }
+    Ok(alternates)
 }
 
 /// Reads a string from sysfs, or from the device if there is no sysfs and the device can be opened.
@@ -256,7 +269,7 @@ impl HotplugWatch {
     /// Starts to watch.
     ///
     /// # Errors
-    /// [`UsbError::Unavailable`].
+    /// If libusb does not work on this system.
     pub fn new() -> Result<Self, UsbError> {
         let context = new_context()?;
         let events =

@@ -1,5 +1,4 @@
-//! What keeps others off a unit, and asmpatch off a disk in use: a lock per unit, so that only one program that uses this
-//! library works on the unit, and the check of what uses the disk behind it before it is taken from the system.
+//! What keeps others off a unit: a lock per unit, so that only one program that uses this library works on the unit.
 //!
 //! The kernel lets only one program claim a unit's interface. But a unit that restarts, as in a flash, has no interface
 //! to claim for seconds, and programs open a unit several times. The lock covers that: it belongs to the port.
@@ -10,12 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::{env, io};
 
-use asm2464::{Coded, Kind, Label};
-use thiserror::Error;
 use tracing::{info, warn};
 
 use super::error::UsbError;
-use super::sysfs::{DiskUse, FreeDisk, NotFree, Sysfs, UncheckedDisk, Use};
+use super::sysfs::Sysfs;
 use crate::bridge::PortPath;
 
 /// The locks that this process holds.
@@ -28,7 +25,7 @@ const ATTEMPTS: u32 = 10;
 /// The lock of the unit at a port. Other processes can't take it until the last clone is dropped, or this
 /// process ends.
 ///
-/// [`Device`](super::Device) and [`UsbPort`](super::UsbPort) take it, so a program needs it only to keep a unit that it
+/// [`control`](super::control) and [`UsbPort`](super::UsbPort) take it, so a program needs it only to keep a unit that it
 /// has closed. One process may hold it several times.
 #[derive(Debug, Clone)]
 pub struct UnitLock {
@@ -117,7 +114,8 @@ fn locked(path: &Path) -> io::Result<Taken> {
 /// Locks an open file. `None` if it was removed meanwhile: a lock on a file without a name keeps nobody out.
 fn locked_at(file: File, path: &Path) -> io::Result<Option<Taken>> {
     match file.try_lock() {
-        Ok(()) => Ok(is_at(&file, path).then_some(Taken::Ours(file))),
+        Ok(()) if is_at(&file, path) => Ok(Some(Taken::Ours(file))),
+        Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => Ok(Some(Taken::Theirs(file))),
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -179,84 +177,6 @@ fn is_at(_: &File, path: &Path) -> bool {
 
 fn path_in(folder: &Path, port: &PortPath) -> PathBuf {
     folder.join(format!("asm2464-{port}.lock"))
-}
-
-/// Reasons not to take a unit from the system: the disk behind it.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DiskError {
-    /// The disk is in use.
-    #[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
-    InUse {
-        /// The unit's port.
-        port: PortPath,
-        /// What uses the disk.
-        uses: Vec<DiskUse>,
-    },
-    /// The system doesn't tell whether the disk is in use.
-    #[error("couldn't check whether the disk behind the unit at {port} is in use: {}", listed(disks))]
-    Unchecked {
-        /// The unit's port.
-        port: PortPath,
-        /// The disks that can't be checked.
-        disks: Vec<UncheckedDisk>,
-    },
-}
-
-impl Coded for DiskError {
-    fn label(&self) -> Label {
-        match self {
-            Self::InUse { .. } => Kind::DiskInUse.code("asm2464::device::mounted"),
-            Self::Unchecked { .. } => Kind::Refused.code("asm2464::device::unchecked_disk"),
-        }
-    }
-
-    /// `PLACE` is a mount's, `DEVICE` a swap device, `DISK` a disk that can't be checked.
-    fn values(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Self::InUse { uses, .. } => {
-                let value = |used: &DiskUse| match &used.by {
-                    Use::Mounted(place) => Some(("PLACE", place.clone())),
-                    Use::Swap => Some(("DEVICE", format!("/dev/{}", used.device))),
-                    Use::HeldBy(_) | Use::Claimed => None,
-                };
-                uses.iter().filter_map(value).collect()
-            }
-            Self::Unchecked { disks, .. } => disks.iter().map(|disk| ("DISK", disk.name.clone())).collect(),
-        }
-    }
-}
-
-impl DiskError {
-    /// Whether the cause may pass by itself on a disk that has just appeared: its node does not exist yet, or the
-    /// system probes it for file systems.
-    pub(super) fn may_pass(&self) -> bool {
-        match self {
-            Self::InUse { uses, .. } => uses.iter().all(|used| used.by == Use::Claimed),
-            Self::Unchecked { .. } => true,
-        }
-    }
-}
-
-fn listed(all: &[impl ToString]) -> String {
-    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only
-/// Linux reports uses. On Windows a unit that can be opened has the driver WinUSB, and is not a disk.
-///
-/// `is_vouched_for` says whether the user answers for a disk, as in `sda`, that can't be opened for the check. It does
-/// not hide a use that the system reports.
-///
-/// # Errors
-/// [`DiskError`].
-pub fn refuse_mounted(port: &PortPath, is_vouched_for: &dyn Fn(&str) -> bool) -> Result<FreeDisk, DiskError> {
-    if !cfg!(any(target_os = "linux", windows)) {
-        return Ok(FreeDisk { held: Vec::new(), is_checked: false });
-    }
-    Sysfs::system().free_disk(port, is_vouched_for).map_err(|refused| match refused {
-        NotFree::InUse(uses) => DiskError::InUse { port: port.clone(), uses },
-        NotFree::Unchecked(disks) => DiskError::Unchecked { port: port.clone(), disks },
-    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! 1. the [`UnitLock`] keeps other programs off the unit, also while it restarts;
 //! 2. a [`FreeDisk`] holds the disk behind it, or [`refuse_mounted`] says what uses it;
-//! 3. [`Device`] detaches the kernel's driver and claims the interface, and dropping it undoes both;
+//! 3. the kernel's driver is detached and the interface claimed, and dropping what was opened undoes both;
 //! 4. the transfers, the only `unsafe` code, carry the unit's [`Pipes`](crate::bridge::Pipes).
 //!
 //! [`sysfs`] reads from Linux what belongs to a unit: its kernel driver, its disks and their mounts.
@@ -36,14 +36,14 @@ pub mod sysfs;
 mod transfers;
 
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
-pub use device::Device;
 pub use discovery::{DOCKS, Found, HotplugWatch, KnownUnits, discover};
-pub use error::{LibusbError, UsbError};
+pub use error::UsbError;
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
-pub use lock::{DiskError, UnitLock, refuse_mounted};
+pub use lock::UnitLock;
 pub use port::UsbPort;
-pub use sysfs::FreeDisk;
+pub use sysfs::{DiskError, FreeDisk, refuse_mounted};
 
+use device::ClaimedDevice;
 use sysfs::Sysfs;
 use tracing::info;
 use transfers::Transfers;
@@ -55,7 +55,7 @@ use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas, Watched};
 fn best_transport(found: &Found) -> Result<AnyTransport, UsbError> {
     let layout = found.layout.as_ref().map_err(Clone::clone)?;
     if let Ok(UasPipes { alternate, streams }) = layout.uas {
-        match Transfers::with_streams(Device::open(found, alternate)?, streams) {
+        match Transfers::with_streams(ClaimedDevice::open(found, alternate)?, streams) {
             Ok(pipes) => {
                 if let Ok(engine) = Uas::new(watched(found, pipes)) {
                     return Ok(Box::new(engine));
@@ -73,15 +73,15 @@ fn best_transport(found: &Found) -> Result<AnyTransport, UsbError> {
 /// Opens a device that runs open firmware, for its control requests.
 ///
 /// # Errors
-/// [`UsbError`]; [`UsbError::OtherProtocol`] for a device that runs anything else.
+/// [`UsbError`]; `asm2464::usb::other_protocol` for a device that runs anything else.
 pub fn control(found: &Found) -> Result<OpenBridge, UsbError> {
-    let device = Device::open(found, found.open_firmware()?)?;
+    let device = ClaimedDevice::open(found, found.open_firmware()?)?;
     let pipes = watched(found, Transfers::without_streams(device));
     Ok(OpenBridge::new(Box::new(pipes), found.info.speed))
 }
 
 /// Creates a Bulk-Only engine on a device that is on the Bulk-Only alternate.
-fn bulk_only(found: &Found, device: Device) -> Result<AnyTransport, UsbError> {
+fn bulk_only(found: &Found, device: ClaimedDevice) -> Result<AnyTransport, UsbError> {
     let engine = BulkOnly::new(watched(found, Transfers::without_streams(device)));
     Ok(Box::new(engine.map_err(|_| UsbError::of("get transfers for", &found.port, rusb::Error::NoMem))?))
 }
@@ -89,5 +89,5 @@ fn bulk_only(found: &Found, device: Device) -> Result<AnyTransport, UsbError> {
 /// Puts the unit's monitors on its pipes.
 fn watched(found: &Found, pipes: Transfers) -> Watched<Transfers> {
     let alternate = pipes.alternate();
-    found.watch.over(pipes, &found.info, alternate, || Sysfs::system().descriptors(&found.port))
+    found.monitors.over(pipes, &found.info, alternate, || Sysfs::system().descriptors(&found.port))
 }

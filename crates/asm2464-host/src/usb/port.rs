@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use tracing::info;
 
 use super::device::open_bulk_only;
 use super::discovery::{Found, HotplugWatch, find_at, find_in};
-use super::error::{LibusbError, UsbError};
+use super::error::UsbError;
 use super::forced_exit::GATE;
-use super::lock::{DiskError, UnitLock, refuse_mounted};
-use super::sysfs::Sysfs;
+use super::lock::UnitLock;
+use super::sysfs::{Sysfs, refuse_mounted};
 use super::{KnownUnits, Layout, power};
 use crate::bridge::{
-    AnyTransport, Bridge, Location, OpenBridge, Port, PortError, PortPath, Timeouts, Transport as _, UnitInfo, Watch,
+    AnyTransport, Bridge, Location, Monitors, OpenBridge, Port, PortPath, Timeouts, Transport as _, UnitInfo,
 };
 
 /// Time for which a unit that has just restarted may be busy: udev sets its permissions, and the kernel's driver
@@ -32,7 +32,7 @@ pub struct UsbPort {
     /// USB IDs under which a unit may come back.
     known: Arc<KnownUnits>,
     /// What watches the unit's transfers.
-    watch: Watch,
+    monitors: Monitors,
     /// Address of the unit seen last. A unit that comes back has another one.
     seen: Option<u8>,
     /// Address of the boot loader whose port was reset, which it needs once.
@@ -56,7 +56,7 @@ impl UsbPort {
         Self {
             port: found.port.clone(),
             known: found.known.clone(),
-            watch: found.watch.clone(),
+            monitors: found.monitors.clone(),
             seen: Some(found.address()),
             woken: None,
             lock: None,
@@ -70,7 +70,7 @@ impl UsbPort {
     /// The attached unit.
     fn found(&self) -> Result<Found, UsbError> {
         let found = find_at(&self.port, &self.known)?.ok_or_else(|| UsbError::Gone { port: self.port.clone() })?;
-        Ok(Found { watch: self.watch.clone(), ..found })
+        Ok(Found { monitors: self.monitors.clone(), ..found })
     }
 
     /// Lets a unit that has restarted settle.
@@ -87,12 +87,15 @@ impl UsbPort {
         if let Ok(Layout { uas: Err(fault), .. }) = found.layout
             && wants_uas
         {
-            return Err(UsbError::NoUas { port: self.port.clone(), fault });
+            let message = format!("the unit at {} offers no UAS: {fault}", self.port);
+            return Err(Failure::new(Kind::Device.code("asm2464::usb::no_uas"), message).into());
         }
         if wanted != Some(TransportKind::BulkOnly) && state != BridgeState::BootLoader {
             let transport = super::best_transport(&found)?;
             if wants_uas && transport.kind() == TransportKind::BulkOnly {
-                return Err(UsbError::NoStreams { port: self.port.clone() });
+                let message =
+                    format!("UAS needs bulk streams, and the system provides none for the unit at {}", self.port);
+                return Err(Failure::new(Kind::Device.code("asm2464::usb::no_streams"), message).into());
             }
             self.seen = Some(found.address());
             return Ok(Bridge::with_timeouts(transport, Timeouts::of(state)));
@@ -108,7 +111,7 @@ impl UsbPort {
     fn open_when_settled<T>(
         &mut self,
         mut try_open: impl FnMut(&mut Self) -> Result<T, UsbError>,
-    ) -> Result<T, PortError> {
+    ) -> Result<T, AnyFailure> {
         loop {
             let settles = self.settles_until.is_some_and(|until| Instant::now() < until);
             // Held until the unit is taken, so that nobody mounts the disk in between.
@@ -119,31 +122,17 @@ impl UsbPort {
                     self.is_vouched_for |=
                         Sysfs::system().disks(&self.port).iter().any(|disk| self.known.unchecked_disks.contains(disk));
                     match try_open(self) {
-                        // These errors pass once udev and the kernel's driver are done with a new unit.
-                        Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. })) if settles => error.to_string(),
-                        Err(error) if settles && error.may_get_access() => error.to_string(),
+                        Err(error) if settles && error.may_pass() => error.to_string(),
                         other => return Ok(other?),
                     }
                 }
                 Err(refused) if settles && refused.may_pass() => refused.to_string(),
                 Err(refused) => return Err(refused.into()),
             };
-            self.interrupt.check().map_err(PortError::new)?;
+            self.interrupt.check()?;
             info!("{why}: the unit has just restarted, trying again");
             std::thread::sleep(TICK);
         }
-    }
-}
-
-impl From<UsbError> for PortError {
-    fn from(error: UsbError) -> Self {
-        Self::new(error)
-    }
-}
-
-impl From<DiskError> for PortError {
-    fn from(error: DiskError) -> Self {
-        Self::new(error)
     }
 }
 
@@ -152,7 +141,7 @@ impl Port for UsbPort {
         Location::Port(self.port.clone())
     }
 
-    fn attached(&mut self) -> Result<UnitInfo, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
         let found = self.found()?;
         self.seen = Some(found.address());
         Ok(found.info)
@@ -162,13 +151,13 @@ impl Port for UsbPort {
         Sysfs::system().descriptors(&self.port)
     }
 
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
         let mut bridge = self.open_when_settled(|port| port.try_open(wanted))?;
         info!("{}: opened over {}", self.port, bridge.transport_mut().kind());
         Ok(bridge)
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
         let bridge = self.open_when_settled(|port| {
             let found = port.found()?;
             port.seen = Some(found.address());
@@ -183,16 +172,25 @@ impl Port for UsbPort {
         self.is_disk_checked
     }
 
-    fn power_cycle(&mut self) -> Result<bool, PortError> {
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         let connector = power::connector(&self.port)?;
-        let cycled = power::cycle(&connector, power::OFF_FOR, &power::SWITCHED_OFF, &GATE);
-        Ok(cycled.map_err(|source| match power::SWITCHED_OFF.left().into_iter().next() {
-            Some(port) => UsbError::PortLeftOff { port, source: LibusbError(source) },
-            None => UsbError::of("switch the power of", &self.port, source),
-        })?)
+        let source = match power::cycle(&connector, power::OFF_FOR, &power::SWITCHED_OFF, &GATE) {
+            Ok(is_cycled) => return Ok(is_cycled),
+            Err(source) => source,
+        };
+        let Some(port) = power::SWITCHED_OFF.left().into_iter().next() else {
+            return Err(UsbError::of("switch the power of", &self.port, source).into());
+        };
+        let message =
+            format!("the power of the hub's port {port} was switched off, and can't be switched on again: {source}");
+        Err(Failure::new(Kind::Device.code("asm2464::usb::port_left_off"), message).because(source).into())
     }
 
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
+    fn wait_for_return(
+        &mut self,
+        deadline: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<UnitInfo>, AnyFailure> {
         self.interrupt = if interrupt.can_ask() { Interrupt::of_process() } else { Interrupt::never() };
         let watch = HotplugWatch::new()?;
         let until = crate::bridge::deadline(deadline);
@@ -229,8 +227,6 @@ impl Port for UsbPort {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use asm2464::Coded as _;
-
     use super::*;
 
     /// A port that no machine has, so nothing there is in use.
@@ -238,7 +234,7 @@ mod tests {
         UsbPort {
             port: "99-9".parse().unwrap(),
             known: Arc::new(KnownUnits::default()),
-            watch: Watch::default(),
+            monitors: Monitors::default(),
             seen: None,
             woken: None,
             lock: None,
@@ -252,7 +248,7 @@ mod tests {
     fn errors(port: &PortPath) -> [UsbError; 3] {
         let at = || port.clone();
         [
-            UsbError::Permission { port: at() },
+            UsbError::NoAccess { port: at(), why: None },
             UsbError::Busy { port: at(), users: Vec::new(), lock: None },
             UsbError::Gone { port: at() },
         ]

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, thread};
 
-use rusb::{Context, Device, DeviceHandle, UsbContext as _};
+use rusb::{Context, Device, DeviceHandle, DeviceList, UsbContext as _};
 
 use super::discovery::new_context;
-use super::error::{LibusbError, UsbError};
+use super::error::UsbError;
 use super::forced_exit::Gate;
 use super::sysfs::{Sysfs, read};
 use crate::bridge::PortPath;
@@ -150,35 +150,55 @@ pub(super) fn cycle(
     if ports.is_empty() || !ports.iter().all(HubPort::is_switched) {
         return Ok(false);
     }
-    let off = ports.iter().try_for_each(|port| switched_off.switch_off(port, gate));
-    let is_off =
-        off.and_then(|()| ports.iter().try_fold(true, |is_off, port| port.is_on().map(|is_on| is_off && !is_on)));
-    if is_off == Ok(true) {
+    let are_off = all_off(ports, switched_off, gate);
+    if are_off == Ok(true) {
         thread::sleep(off_for);
     }
     // After any error: leave no port off that can be switched on.
-    let on: Vec<rusb::Result<()>> = ports.iter().map(|port| switched_off.switch_on(port, TIMEOUT)).collect();
-    on.into_iter().collect::<rusb::Result<()>>()?;
-    is_off
+    let mut are_on = Ok(());
+    for port in ports {
+        are_on = are_on.and(switched_off.switch_on(port, TIMEOUT));
+    }
+    are_on?;
+    are_off
+}
+
+/// Switches these ports off. Returns whether their power is really off.
+fn all_off(ports: &[HubPort], switched_off: &SwitchedOff, gate: &Gate) -> rusb::Result<bool> {
+    for port in ports {
+        switched_off.switch_off(port, gate)?;
+    }
+    let mut are_off = true;
+    for port in ports {
+        are_off &= !port.is_on()?;
+    }
+    Ok(are_off)
 }
 
 /// The ports of the connector of the unit at `port`: its port, and its other half at the other speed. Empty if a hub
 /// can't be opened, which for root hubs needs root.
 pub(super) fn connector(port: &PortPath) -> Result<Vec<HubPort>, UsbError> {
     let context = new_context()?;
-    let devices = context.devices().map_err(|source| UsbError::Unavailable { source: LibusbError(source) })?;
-    let open = |port: &PortPath| {
-        let (number, hub) = port.ports().split_last()?;
-        let is_hub = |device: &Device<Context>| {
-            device.bus_number() == port.bus() && device.port_numbers().is_ok_and(|ports| ports == hub)
-        };
-        let device = devices.iter().find(is_hub)?;
-        let is_super = matches!(device.speed(), rusb::Speed::Super | rusb::Speed::SuperPlus);
-        Some(HubPort { path: port.clone(), hub: Arc::new(device.open().ok()?), number: *number, is_super })
+    let devices = context.devices().map_err(UsbError::unavailable)?;
+    let mut ports = Vec::new();
+    for half in [Some(port.clone()), Sysfs::system().peer(port)].into_iter().flatten() {
+        let Some(opened) = hub_port(&devices, half) else { return Ok(Vec::new()) };
+        ports.push(opened);
+    }
+    Ok(ports)
+}
+
+/// Opens the hub of a port.
+fn hub_port(devices: &DeviceList<Context>, path: PortPath) -> Option<HubPort> {
+    let (number, hub) = path.ports().split_last()?;
+    let number = *number;
+    let is_hub = |device: &Device<Context>| {
+        device.bus_number() == path.bus() && device.port_numbers().is_ok_and(|ports| ports == hub)
     };
-    let halves = [Some(port.clone()), Sysfs::system().peer(port)];
-    let opened: Option<Vec<_>> = halves.iter().flatten().map(open).collect();
-    Ok(opened.unwrap_or_default())
+    let device = devices.iter().find(is_hub)?;
+    let is_super = matches!(device.speed(), rusb::Speed::Super | rusb::Speed::SuperPlus);
+    let hub = Arc::new(device.open().ok()?);
+    Some(HubPort { path, hub, number, is_super })
 }
 
 /// The setting, below a device's folder.

@@ -139,15 +139,16 @@ pub struct Tlp {
 
 impl Tlp {
     /// Reads a dword of configuration space: of the root port on bus 0, of a device behind it on any other bus.
-    pub const fn config_read(bus: u8, device: u8, function: u8, offset: u16) -> Self {
-        let kind = if bus == 0 { TlpKind::ConfigRead0 } else { TlpKind::ConfigRead1 };
-        Self { kind, address: config_address(bus, device, function, offset), enables: ALL_BYTES, value: 0 }
+    pub const fn config_read(at: Bdf, offset: u16) -> Self {
+        let kind = if at.bus == 0 { TlpKind::ConfigRead0 } else { TlpKind::ConfigRead1 };
+        let address = config_address(at.bus, at.device, at.function, offset);
+        Self { kind, address, enables: ALL_BYTES, value: 0 }
     }
 
     /// Writes a dword of configuration space.
-    pub const fn config_write(bus: u8, device: u8, function: u8, offset: u16, value: u32) -> Self {
-        let kind = if bus == 0 { TlpKind::ConfigWrite0 } else { TlpKind::ConfigWrite1 };
-        Self { kind, address: config_address(bus, device, function, offset), enables: ALL_BYTES, value }
+    pub const fn config_write(at: Bdf, offset: u16, value: u32) -> Self {
+        let kind = if at.bus == 0 { TlpKind::ConfigWrite0 } else { TlpKind::ConfigWrite1 };
+        Self { kind, address: config_address(at.bus, at.device, at.function, offset), enables: ALL_BYTES, value }
     }
 
     /// Reads a dword of memory.

@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use asm2464::flash::{BUDGET, Slot, image_file};
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464::{AnyFailure, Coded as _};
 use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,
 };
-use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
+use asm2464_host::bridge::{TransportError, TransportErrorKind};
 
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
@@ -165,8 +165,8 @@ impl Transport for Wire {
         let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
         let refused = |sense| CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
         match quirk {
-            Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(*cdb)),
-            Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(*cdb)),
+            Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(cdb.name())),
+            Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(cdb.name())),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
@@ -246,28 +246,28 @@ impl Port for FakePort {
         "9-9".parse().unwrap()
     }
 
-    fn attached(&mut self) -> Result<UnitInfo, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
         let unit = self.unit.lock().unwrap();
         if unit.halted && self.lingers == 0 {
-            return Err(PortError::new(FlashError::not_back(Duration::ZERO)));
+            return Err(FlashError::not_back(Duration::ZERO).into());
         }
         self.lingers -= usize::from(unit.halted);
         Ok(unit.identity())
     }
 
-    fn open_over(&mut self, _: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+    fn open_over(&mut self, _: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
         // As on a real bus, one connection at a time.
         if self.is_held() {
-            return Err(PortError::new(FlashError::not_back(Duration::ZERO)));
+            return Err(FlashError::not_back(Duration::ZERO).into());
         }
         Ok(Bridge::new(Box::new(Wire(self.unit.clone(), self.connections.clone()))))
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
-        Err(PortError::new(FlashError::not_back(Duration::ZERO)))
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+        Err(FlashError::not_back(Duration::ZERO).into())
     }
 
-    fn power_cycle(&mut self) -> Result<bool, PortError> {
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         self.was_held = self.is_held();
         let mut unit = self.unit.lock().unwrap();
         match unit.returns {
@@ -279,7 +279,7 @@ impl Port for FakePort {
         Ok(self.has_switch)
     }
 
-    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, AnyFailure> {
         self.waits += 1;
         let mut unit = self.unit.lock().unwrap();
         if unit.returns == Some(Returns::AfterReplug) && (self.waits > 1 || unit.halted) {

@@ -21,7 +21,7 @@ impl Exchanged {
         &mut self.units[usize::from(self.is_other.load(Ordering::Relaxed))]
     }
 
-    fn there(&mut self) -> Result<UnitInfo, PortError> {
+    fn there(&mut self) -> Result<UnitInfo, AnyFailure> {
         let is_other = self.is_other.load(Ordering::Relaxed);
         let attached = self.now().attached()?;
         // Like the newer builds of open firmware, which take the serial number from the chip.
@@ -34,22 +34,22 @@ impl Port for Exchanged {
         "9-9".parse().unwrap()
     }
 
-    fn attached(&mut self) -> Result<UnitInfo, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
         if self.is_other.load(Ordering::Relaxed) && self.has_gap {
-            return Err(PortError::new(FlashError::not_back(Duration::ZERO)));
+            return Err(FlashError::not_back(Duration::ZERO).into());
         }
         self.there()
     }
 
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
         self.now().open_over(wanted)
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
         self.now().open_control()
     }
 
-    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, AnyFailure> {
         self.there().map(Some)
     }
 }

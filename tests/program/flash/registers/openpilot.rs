@@ -24,7 +24,7 @@ impl Openpilot {
 
     fn control(&mut self, setup: [u8; 8]) -> Vec<u8> {
         match self.0.control(setup, &[]) {
-            Some(ControlAnswer::Done(data)) => data,
+            ControlAnswer::Done(data) => data,
             other => panic!("{setup:02x?}: {other:?}"),
         }
     }
@@ -201,7 +201,7 @@ impl Openpilot {
     fn rom_write(&mut self, image: &[u8], config: &[u8]) {
         self.0.bus_reset();
         assert!(self.0.set_configuration(1));
-        self.0.set_alternate(0).unwrap();
+        assert!(self.0.set_alternate(0));
         for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
             self.0.clear_halt(endpoint);
         }

@@ -7,9 +7,10 @@ use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::flash::{FIRST_SLOT, SECOND_SLOT, SECTOR_LEN};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
+use asm2464_chip::mcu::FlashGone;
 
 use crate::virtual_unit::descriptors::Identity;
-use crate::virtual_unit::nor::{FlashFault, NorFlash};
+use crate::virtual_unit::nor::NorFlash;
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +218,7 @@ fn sector_of(at: FlashAddress) -> FlashAddress {
 
 /// Erases a part's sectors and programs the part. The first sector of a slot also holds the configuration blocks, which
 /// stay.
-fn write_part(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashFault> {
+fn write_part(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
     let sector = sector_of(at);
     let before = (at.0 - sector.0) as usize;
     let kept = flash.get(sector, before).unwrap_or_default().to_vec();
@@ -231,12 +232,11 @@ fn write_part(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(),
 }
 
 /// Changes a few bytes of a sector and keeps the rest.
-fn rewrite_sector(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashFault> {
+fn rewrite_sector(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
     let sector = sector_of(at);
     let mut cells = flash.get(sector, SECTOR_LEN).unwrap_or_default().to_vec();
     let offset = (at.0 - sector.0) as usize;
-    let outside = FlashFault::Outside { address: at, len: data.len() };
-    cells.get_mut(offset..offset + data.len()).ok_or(outside)?.copy_from_slice(data);
+    cells.get_mut(offset..offset + data.len()).ok_or(FlashGone)?.copy_from_slice(data);
     flash.erase_sector(sector)?;
     flash.program(sector, &cells)
 }

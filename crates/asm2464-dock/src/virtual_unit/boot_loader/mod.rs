@@ -26,7 +26,7 @@ const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
 /// CLEAR_FEATURE(HALT) on both pipes or SET_INTERFACE. Sources: openpilot's flasher, in use on devices, sends both;
 /// tinygrad's sends only SET_INTERFACE.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Gate {
+enum PipeGate {
     /// Silent until the port is reset, as after power-on.
     #[default]
     Shut,
@@ -39,62 +39,59 @@ enum Gate {
 /// The boot loader. It holds the flash while no chip runs.
 #[derive(Debug)]
 pub(super) struct BootLoader {
-    target: Target,
-    bulk_only: BulkOnlyTarget,
+    pipes: BootPipes,
     wire: AttachmentWire,
-    gate: Gate,
+    gate: PipeGate,
     /// Pipes that have been halted since the gate opened.
     to_clear: Halts,
     /// Pipes that have not had CLEAR_FEATURE(HALT) since the gate opened.
     uncleared: Halts,
-    speed: Speed,
     /// bConfigurationValue.
     configuration: u8,
-    is_suspended: bool,
 }
 
 impl BootLoader {
     /// Creates a boot loader without power. A status is due no sooner than `command_time` after its command.
     pub(super) fn new(flash: NorFlash, command_time: Duration) -> Self {
         Self {
-            target: Target::new(flash),
-            bulk_only: BulkOnlyTarget::default(),
+            pipes: BootPipes {
+                target: Target::new(flash),
+                bulk_only: BulkOnlyTarget::default(),
+                speed: Speed::default(),
+            },
             wire: AttachmentWire::new(command_time),
-            gate: Gate::default(),
+            gate: PipeGate::default(),
             to_clear: Halts::default(),
             uncleared: Halts::default(),
-            speed: Speed::default(),
             configuration: 0,
-            is_suspended: false,
         }
     }
 
     /// Powers on. A process that has the unit to itself finds it enumerated; usbredir's guest resets the configuration.
     pub(super) fn power_on(&mut self, descriptors: &Descriptors) {
-        self.target.power_on(&descriptors.identity);
-        self.speed = descriptors.speed;
-        self.shut(Gate::Shut);
-        self.is_suspended = false;
+        self.pipes.target.power_on(&descriptors.identity);
+        self.pipes.speed = descriptors.speed;
+        self.shut(PipeGate::Shut);
         self.set_configuration(1);
     }
 
     /// The flash; empty while a chip holds it.
     pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
-        &mut self.target.flash
+        &mut self.pipes.target.flash
     }
 
     /// What the last transfer has done to the unit's presence on the bus.
     pub(super) fn course(&self) -> Course {
-        if self.wire.has_vanished { Course::Vanished } else { self.bulk_only.course }
+        if self.wire.has_vanished { Course::Vanished } else { self.pipes.bulk_only.course }
     }
 
     /// Drops what was in progress.
     pub(super) fn forget(&mut self) {
-        self.bulk_only = BulkOnlyTarget::default();
+        self.pipes.bulk_only = BulkOnlyTarget::default();
         self.wire.start_over(Some(BULK_ONLY));
     }
 
-    fn shut(&mut self, gate: Gate) {
+    fn shut(&mut self, gate: PipeGate) {
         self.gate = gate;
         self.to_clear = Halts::default();
         self.uncleared = Halts::default();
@@ -102,37 +99,38 @@ impl BootLoader {
 
     /// The answer of a pipe that can't move data now; `None` if it can. `used` is the only pipe of its direction.
     fn obstacle(&self, endpoint: Endpoint, used: Endpoint) -> Option<Reply> {
-        if self.is_suspended || self.gate != Gate::Open {
+        if self.gate != PipeGate::Open {
             return Some(Reply::Silent);
         }
-        (endpoint != used || self.to_clear.holds(endpoint)).then_some(Reply::Stall)
+        if endpoint != used || self.to_clear.holds(endpoint) { Some(Reply::Stall) } else { None }
     }
 }
 
 /// The boot loader without its gate, as the wire sees it.
-struct Pipes<'a> {
-    target: &'a mut Target,
-    bulk_only: &'a mut BulkOnlyTarget,
+#[derive(Debug)]
+struct BootPipes {
+    target: Target,
+    bulk_only: BulkOnlyTarget,
     speed: Speed,
 }
 
-impl PacketTarget for Pipes<'_> {
+impl PacketTarget for BootPipes {
     fn speed(&mut self) -> Speed {
         self.speed
     }
 
     fn bulk_out(&mut self, _endpoint: u8, _stream: u16, packet: &[u8]) -> PacketOut {
-        self.bulk_only.out(self.target, packet)
+        self.bulk_only.out(&mut self.target, packet)
     }
 
     fn bulk_in(&mut self, _endpoint: u8, _stream: u16) -> PacketIn {
-        self.bulk_only.input(self.target, self.speed.bulk_packet())
+        self.bulk_only.input(&mut self.target, self.speed.bulk_packet())
     }
 }
 
 impl Wired for BootLoader {
     fn packet_len(&self) -> usize {
-        self.speed.bulk_packet()
+        self.pipes.speed.bulk_packet()
     }
 
     fn packet_out(
@@ -143,13 +141,11 @@ impl Wired for BootLoader {
         _is_first: bool,
         faults: &mut FaultPlan,
     ) -> PacketOut {
-        let Self { target, bulk_only, wire, speed, .. } = self;
-        wire.bulk_out(&mut Pipes { target, bulk_only, speed: *speed }, endpoint, stream, packet, faults)
+        self.wire.bulk_out(&mut self.pipes, endpoint, stream, packet, faults)
     }
 
     fn packet_in(&mut self, endpoint: Endpoint, stream: u16) -> PacketIn {
-        let Self { target, bulk_only, wire, speed, .. } = self;
-        wire.bulk_in(&mut Pipes { target, bulk_only, speed: *speed }, endpoint, stream)
+        self.wire.bulk_in(&mut self.pipes, endpoint, stream)
     }
 }
 
@@ -159,8 +155,8 @@ impl Responder for BootLoader {
         if exists {
             self.configuration = value;
             self.forget();
-            if value == 1 && self.gate == Gate::Reset {
-                self.gate = Gate::Open;
+            if value == 1 && self.gate == PipeGate::Reset {
+                self.gate = PipeGate::Open;
                 for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
                     self.to_clear.set(endpoint);
                     self.uncleared.set(endpoint);
@@ -181,40 +177,35 @@ impl Responder for BootLoader {
     }
 
     fn halt(&mut self, endpoint: Endpoint) {
-        self.bulk_only.halts.set(endpoint);
+        self.pipes.bulk_only.halts.set(endpoint);
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) {
         self.to_clear.clear(endpoint);
         if self.uncleared.clear(endpoint) && self.uncleared.is_empty() {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
-            self.bulk_only.halts_next_status = true;
+            self.pipes.bulk_only.halts_next_status = true;
         }
-        self.bulk_only.clear_halt(endpoint);
+        self.pipes.bulk_only.clear_halt(endpoint);
         self.wire.halts.clear(endpoint);
     }
 
     fn is_halted(&self, endpoint: Endpoint) -> bool {
-        [&self.to_clear, &self.bulk_only.halts, &self.wire.halts].iter().any(|halts| halts.holds(endpoint))
+        [&self.to_clear, &self.pipes.bulk_only.halts, &self.wire.halts].iter().any(|halts| halts.holds(endpoint))
     }
 
     fn mass_storage_reset(&mut self) -> bool {
-        self.bulk_only.reset();
+        self.pipes.bulk_only.reset();
         self.wire.mass_storage_reset();
         true
     }
 
     fn bus_reset(&mut self) {
-        self.is_suspended = false;
         // A reset before the configuration belongs to the enumeration.
         if self.configuration != 0 {
-            self.shut(Gate::Reset);
+            self.shut(PipeGate::Reset);
         }
         self.set_configuration(0);
-    }
-
-    fn set_suspended(&mut self, is_suspended: bool) {
-        self.is_suspended = is_suspended;
     }
 
     fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
@@ -232,6 +223,6 @@ impl Responder for BootLoader {
     }
 
     fn ready_at(&self) -> Option<Instant> {
-        self.bulk_only.ready_at().into_iter().chain(self.wire.ready_at()).min()
+        self.pipes.bulk_only.ready_at().into_iter().chain(self.wire.ready_at()).min()
     }
 }

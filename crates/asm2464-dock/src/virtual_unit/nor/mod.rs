@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::FlashAddress;
@@ -10,7 +10,7 @@ use asm2464::flash::{DUMP_LEN, JedecId, SECTOR_LEN};
 use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::mcu::{FLASH_LEN, FlashGone, SpiFlash};
 
-use super::scenario::Timing;
+use super::scenario::Durations;
 
 /// Bytes that one program can reach. A program never crosses a page's end.
 const NOR_PAGE_LEN: usize = 0x100;
@@ -57,32 +57,13 @@ pub enum Protection {
 const PROTECTED: u8 = 0x1C;
 const BUSY: u8 = 0x01;
 
-/// Reasons a flash command failed.
-#[derive(Debug, thiserror::Error)]
-pub enum FlashFault {
-    /// The power went away (the scenario's `power-loss-after`).
-    #[error("the unit lost its power")]
-    PowerLost,
-    /// The range reaches past the last cell.
-    #[error("{address} and {len} bytes from there are outside the flash")]
-    Outside {
-        /// Start of the range.
-        address: FlashAddress,
-        /// Length of the range in bytes.
-        len: usize,
-    },
-    /// The file of the cells could not be accessed.
-    #[error("the flash's file cannot be written")]
-    Io(#[from] io::Error),
-}
-
 /// NOR cells in memory and, optionally, in a file that every erase and program updates at once.
 #[derive(Debug, Default)]
 pub struct NorFlash {
     pub(super) cells: Vec<u8>,
     file: Option<File>,
     /// Time that erases and programs take.
-    pub(super) timing: Timing,
+    pub(super) timing: Durations,
     /// Changes since `take_busy` was last called, each with the delay after which it ends.
     underway: Vec<(Duration, EarlierCells)>,
     /// Changes with the time at which they end. The cells change at once, because nobody sees them while the unit is
@@ -137,17 +118,19 @@ impl NorFlash {
     /// Cuts the power at `now`: unfinished pages and sectors return to their earlier contents.
     ///
     /// # Errors
-    /// If the flash's file can't be written. The cells in it are then as if the power had failed later.
-    pub fn cut_power(&mut self, now: Instant) -> Result<(), FlashFault> {
-        let underway = std::mem::take(&mut self.underway).into_iter().map(|(_, change)| change);
-        let unfinished = std::mem::take(&mut self.unfinished).into_iter();
-        let unfinished = unfinished.filter(|(ends, _)| *ends > now).map(|(_, change)| change);
+    /// [`FlashGone`] if the flash's file can't be written. The cells in it are then as if the power had failed later.
+    pub fn cut_power(&mut self, now: Instant) -> Result<(), FlashGone> {
+        let underway = std::mem::take(&mut self.underway);
+        let mut unfinished = std::mem::take(&mut self.unfinished);
         // If the scenario's byte count has run out, it determines what is finished, not the clock.
         if self.power_is_lost() {
             return Ok(());
         }
+        unfinished.retain(|(ends, _)| *ends > now);
+        let mut changes: Vec<EarlierCells> = unfinished.into_iter().map(|(_, change)| change).collect();
+        changes.extend(underway.into_iter().map(|(_, change)| change));
         let mut outcome = Ok(());
-        for EarlierCells { start, before } in unfinished.chain(underway).rev() {
+        for EarlierCells { start, before } in changes.into_iter().rev() {
             self.cells[start..start + before.len()].copy_from_slice(&before);
             outcome = outcome.and(self.store(start, before.len()));
         }
@@ -176,12 +159,11 @@ impl NorFlash {
     /// Sets the 4 KiB sector around `address` to 0xFF.
     ///
     /// # Errors
-    /// [`FlashFault`].
-    pub fn erase_sector(&mut self, address: FlashAddress) -> Result<(), FlashFault> {
+    /// [`FlashGone`] if the power has failed, the flash's file can't be written, or there is no such sector.
+    pub fn erase_sector(&mut self, address: FlashAddress) -> Result<(), FlashGone> {
         self.check_power()?;
         let start = address.0 as usize / SECTOR_LEN * SECTOR_LEN;
-        let outside = FlashFault::Outside { address, len: SECTOR_LEN };
-        self.cells.get(start..start + SECTOR_LEN).ok_or(outside)?;
+        self.cells.get(start..start + SECTOR_LEN).ok_or(FlashGone)?;
         if self.faults.stuck_sector.is_some_and(|stuck| stuck.0 as usize / SECTOR_LEN * SECTOR_LEN == start) {
             return Ok(());
         }
@@ -193,10 +175,10 @@ impl NorFlash {
     /// Clears bits: each cell becomes itself AND the given byte. Programs page after page.
     ///
     /// # Errors
-    /// [`FlashFault`]. If the power fails, the bytes before that moment are programmed.
-    pub fn program(&mut self, address: FlashAddress, data: &[u8]) -> Result<(), FlashFault> {
-        let outside = FlashFault::Outside { address, len: data.len() };
-        self.get(address, data.len()).ok_or(outside)?;
+    /// [`FlashGone`] if there are no such cells, the flash's file can't be written, or the power fails: then the bytes
+    /// before that moment are programmed.
+    pub fn program(&mut self, address: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
+        self.get(address, data.len()).ok_or(FlashGone)?;
         let mut at = address.0 as usize;
         let mut data = data;
         while !data.is_empty() {
@@ -213,7 +195,7 @@ impl NorFlash {
             }
             self.store(at, powered)?;
             if powered < page.len() {
-                return Err(FlashFault::PowerLost);
+                return Err(FlashGone);
             }
             at += page.len();
             data = rest;
@@ -226,16 +208,15 @@ impl NorFlash {
         self.power_left == Some(0)
     }
 
-    fn check_power(&self) -> Result<(), FlashFault> {
-        if self.power_is_lost() { Err(FlashFault::PowerLost) } else { Ok(()) }
+    fn check_power(&self) -> Result<(), FlashGone> {
+        if self.power_is_lost() { Err(FlashGone) } else { Ok(()) }
     }
 
-    fn store(&mut self, start: usize, len: usize) -> Result<(), FlashFault> {
-        if let Some(file) = &mut self.file {
-            file.seek(SeekFrom::Start(start as u64))?;
-            file.write_all(&self.cells[start..start + len])?;
-        }
-        Ok(())
+    /// Writes these cells to the file, if there is one.
+    fn store(&mut self, start: usize, len: usize) -> Result<(), FlashGone> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let moved = file.seek(SeekFrom::Start(start as u64));
+        moved.and_then(|_| file.write_all(&self.cells[start..start + len])).map_err(|_| FlashGone)
     }
 }
 
@@ -250,8 +231,9 @@ impl SpiFlash for NorFlash {
         match self.get(at, into.len()) {
             Some(cells) => into.copy_from_slice(cells),
             None => {
-                let (before, from) = self.cells.split_at(at.0 as usize % self.cells.len());
-                from.iter().chain(before).cycle().zip(&mut *into).for_each(|(cell, byte)| *byte = *cell);
+                for (offset, byte) in into.iter_mut().enumerate() {
+                    *byte = self.cells[(at.0 as usize + offset) % self.cells.len()];
+                }
             }
         }
         let reads = self.reads.get() + 1;
@@ -264,12 +246,12 @@ impl SpiFlash for NorFlash {
     }
 
     fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
-        Self::program(self, at, bytes).map_err(|_| FlashGone)
+        Self::program(self, at, bytes)
     }
 
     fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone> {
         for sector in (at.0..at.0 + len).step_by(SECTOR_LEN) {
-            self.erase_sector(FlashAddress(sector)).map_err(|_| FlashGone)?;
+            self.erase_sector(FlashAddress(sector))?;
         }
         Ok(())
     }

@@ -5,12 +5,12 @@
 #[cfg(test)]
 mod tests;
 
-use asm2464::ParseError;
 use asm2464::scsi::BLOCK_LEN;
+use asm2464::{Failure, Kind, Label};
 use asm2464_chip::chip::{
     BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::nor::FlashFaults;
 use crate::files::toml_file;
@@ -19,7 +19,7 @@ use crate::gpu_card::{self, registers};
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Behind {
+pub enum Downstream {
     /// Nothing.
     Nothing,
     /// A GPU on bus 4, behind its card's switch.
@@ -62,44 +62,35 @@ pub enum CpuReset {
 /// Whether the bulk pipes hang from the unit's opening on, while control requests work, and what makes them work again.
 /// A stronger reset than the named one helps, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(from = "BulkHangsToml")]
 pub enum BulkHangs {
     /// They work.
     #[default]
+    #[serde(skip_deserializing)]
     Never,
     /// They hang until a strobe of the DMA engine (0xC42A.0), or a CPU reset.
+    #[serde(rename = "strobes")]
     UntilStrobes,
     /// They hang until a CPU reset.
+    #[serde(rename = "cpu-reset")]
     UntilCpuReset,
     /// They hang until a power cycle.
+    #[serde(rename = "power")]
     UntilPower,
 }
 
-/// `bulk-hangs` as it is written: `true` is `"power"`.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected true, false, \"strobes\", \"cpu-reset\" or \"power\"")]
-enum BulkHangsToml {
-    Flag(bool),
-    Until(Cure),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Cure {
-    Strobes,
-    CpuReset,
-    Power,
-}
-
-impl From<BulkHangsToml> for BulkHangs {
-    fn from(written: BulkHangsToml) -> Self {
-        match written {
-            BulkHangsToml::Flag(false) => Self::Never,
-            BulkHangsToml::Until(Cure::Strobes) => Self::UntilStrobes,
-            BulkHangsToml::Until(Cure::CpuReset) => Self::UntilCpuReset,
-            BulkHangsToml::Flag(true) | BulkHangsToml::Until(Cure::Power) => Self::UntilPower,
-        }
+/// Reads `bulk-hangs`, which may also be `true`, for `"power"`, or `false`.
+fn bulk_hangs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BulkHangs, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected true, false, \"strobes\", \"cpu-reset\" or \"power\"")]
+    enum FlagOrCure {
+        Flag(bool),
+        Until(BulkHangs),
     }
+    Ok(match FlagOrCure::deserialize(deserializer)? {
+        FlagOrCure::Flag(false) => BulkHangs::Never,
+        FlagOrCure::Flag(true) => BulkHangs::UntilPower,
+        FlagOrCure::Until(cure) => cure,
+    })
 }
 
 /// Contents of a new unit's flash.
@@ -162,7 +153,7 @@ const fn one() -> u64 {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Scenario {
     /// What is behind the bridge.
-    pub behind: Behind,
+    pub behind: Downstream,
     /// What starts at power-on.
     pub state: PowerOnState,
     /// Speed of the link.
@@ -193,6 +184,7 @@ pub struct Scenario {
     /// The PCIe link goes down after this many requests.
     pub pcie_link_lost_after: Option<u64>,
     /// Whether the bulk pipes hang while control requests work, and what helps. Source: owners' reports.
+    #[serde(deserialize_with = "bulk_hangs")]
     pub bulk_hangs: BulkHangs,
     /// The longest F0 stream in bytes that the open firmware survives. After a longer one the unit answers nothing
     /// until a power cycle. Source: tinygrad's issue 18136.
@@ -200,7 +192,7 @@ pub struct Scenario {
     /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
     /// Durations.
-    pub timing: Timing,
+    pub timing: Durations,
     /// Devices behind the root port instead of a GPU on bus 4: switches and others.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec<ScenarioEngine>>,
@@ -211,76 +203,55 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
 }
 
-/// Reasons a scenario is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ScenarioError {
-    /// Not TOML, an unknown key, or a value of the wrong type.
-    #[error("{0}")]
-    Toml(String),
-    /// UTF-16, as Windows PowerShell's `>` writes it.
-    #[error("it is UTF-16, as `>` writes it in Windows PowerShell, expected UTF-8")]
-    Utf16,
-    /// Neither UTF-8 nor UTF-16 with a byte-order mark.
-    #[error("it is not UTF-8")]
-    NotUtf8,
-    /// The SSD's size is invalid.
-    #[error("`behind.ssd.bytes` is {0}, expected a multiple of 512 from 512 to 2^50")]
-    SsdSize(u64),
-    /// The serial number is invalid.
-    #[error("`serial` is {0:?}, expected 1 to 20 printable ASCII characters")]
-    Serial(String),
-    /// The devices don't make a tree.
-    #[error("`device`: {0}")]
-    Devices(ParseError),
-    /// Both `behind` and devices are given.
-    #[error("`device` describes what is behind the bridge; leave `behind` out")]
-    BehindTwice,
-    /// A fault's count can never be reached.
-    #[error("`fault` {0}: `nth` and `times` count from 1")]
-    FaultCount(usize),
-    /// A count of the flash's defects can never be reached.
-    #[error("`flash`: `{0}` counts from 1")]
-    FlashCount(&'static str),
-    /// The supply's voltage is out of range.
-    #[error("`supply.voltage-mv` is {0}, expected at most {max}", max = SupplySensor::MAX_MV)]
-    SupplyVoltage(u16),
-}
+/// The label of an invalid scenario.
+pub(super) const INVALID: Label = Kind::BadInput.code("asm2464::virtual_unit::scenario");
 
 impl Scenario {
     /// Parses a scenario.
     ///
     /// # Errors
-    /// [`ScenarioError`].
-    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+    /// `asm2464::virtual_unit::scenario`: not TOML, an unknown key, or a value that is wrong by itself or beside
+    /// another.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
         let scenario: Self =
-            toml::from_str(text).map_err(|error| ScenarioError::Toml(toml_file::reason(text, &error)))?;
-        if let Behind::Ssd { bytes } = scenario.behind
+            toml::from_str(text).map_err(|error| Failure::new(INVALID, toml_file::reason(text, &error)))?;
+        if let Downstream::Ssd { bytes } = scenario.behind
             && (bytes == 0 || bytes % BLOCK_LEN as u64 != 0 || bytes > 1 << 50)
         {
-            return Err(ScenarioError::SsdSize(bytes));
+            let message = format!("`behind.ssd.bytes` is {bytes}, expected a multiple of 512 from 512 to 2^50");
+            return Err(Failure::new(INVALID, message));
         }
         if !scenario.devices.is_empty() {
-            if scenario.behind != Behind::Gpu {
-                return Err(ScenarioError::BehindTwice);
+            if scenario.behind != Downstream::Gpu {
+                let message = "`device` describes what is behind the bridge; leave `behind` out";
+                return Err(Failure::new(INVALID, message));
             }
-            Fabric::of_devices(&scenario.specs()).map_err(ScenarioError::Devices)?;
+            Fabric::of_devices(&scenario.specs())
+                .map_err(|error| Failure::new(INVALID, format!("`device`: {error}")))?;
         }
         if let Some(serial) = &scenario.serial
             && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
         {
-            return Err(ScenarioError::Serial(serial.clone()));
+            let message = format!("`serial` is {serial:?}, expected 1 to 20 printable ASCII characters");
+            return Err(Failure::new(INVALID, message));
         }
-        if let Some(supply) = scenario.supply.filter(|supply| supply.voltage_mv > SupplySensor::MAX_MV) {
-            return Err(ScenarioError::SupplyVoltage(supply.voltage_mv));
+        if let Some(supply) = scenario.supply
+            && supply.voltage_mv > SupplySensor::MAX_MV
+        {
+            let (found, most) = (supply.voltage_mv, SupplySensor::MAX_MV);
+            return Err(Failure::new(INVALID, format!("`supply.voltage-mv` is {found}, expected at most {most}")));
         }
         let FlashFaults { unstable_reads, stale_first_byte, .. } = scenario.flash;
         for (key, count) in [("unstable-reads", unstable_reads), ("stale-first-byte", stale_first_byte)] {
             if count == Some(0) {
-                return Err(ScenarioError::FlashCount(key));
+                return Err(Failure::new(INVALID, format!("`flash`: `{key}` counts from 1")));
             }
         }
-        if let Some(at) = scenario.faults.iter().position(|fault| fault.nth == 0 || fault.times == 0) {
-            return Err(ScenarioError::FaultCount(at + 1));
+        for (index, fault) in scenario.faults.iter().enumerate() {
+            if fault.nth == 0 || fault.times == 0 {
+                let message = format!("`fault` {}: `nth` and `times` count from 1", index + 1);
+                return Err(Failure::new(INVALID, message));
+            }
         }
         Ok(scenario)
     }
@@ -288,7 +259,8 @@ impl Scenario {
 
 /// The bridges above the GPU of `behind = "gpu"`, by path and PCI ID: the port that carries it, and the two of the switch
 /// that sits on a card of AMD's. The GPU is on bus 4 behind them, where tinygrad looks.
-const GPU_BRIDGES: [(&str, u16, u16); 3] = [("0", 0x1B21, 0x2461), ("0/0", 0x1002, 0x1478), ("0/0/0", 0x1002, 0x1479)];
+const GPU_BRIDGES: [(&str, u16, u16); 3] =
+    [(PORT_AT, PORT_VENDOR, PORT_DEVICE), ("0/0", 0x1002, 0x1478), ("0/0/0", 0x1002, 0x1479)];
 const GPU_AT: &str = "0/0/0/0";
 const GPU_VENDOR: u16 = 0x1002;
 const GPU_DEVICE: u16 = 0x744C;
@@ -298,7 +270,10 @@ const GPU_MEMORY: u64 = 1 << 20;
 /// Path of the port above the SSD of `behind = { ssd = ... }`. The SSD is on bus 2, behind a switch's port, where
 /// 240417 looks for one.
 const PORT_AT: &str = "0";
+const PORT_VENDOR: u16 = 0x1B21;
+const PORT_DEVICE: u16 = 0x2461;
 const SSD_AT: &str = "0/0";
+const SSD_DEVICE: u16 = 0x4E56;
 const SSD_CLASS: u32 = 0x01_08_02;
 
 /// The engine inside a device, as a scenario names it.
@@ -334,48 +309,41 @@ impl Scenario {
         Board { part_revision: self.part_revision, early_lanes: self.pcie_early_lanes, supply: self.supply }
     }
 
+    /// The devices behind the bridge.
+    fn all_devices(&self) -> Vec<DeviceSpec> {
+        match self.behind {
+            Downstream::TinyGpu => vec![DeviceSpec {
+                class: registers::CLASS,
+                engine: Engine::Brought(gpu_card::ENGINE),
+                ..device("0", registers::VENDOR, registers::DEVICE)
+            }],
+            Downstream::Ssd { bytes } => {
+                let drive = DriveSpec { blocks: bytes / BLOCK_LEN as u64, ..DriveSpec::default() };
+                let ssd = DeviceSpec {
+                    class: SSD_CLASS,
+                    engine: Engine::Nvme(drive),
+                    ..device(SSD_AT, registers::VENDOR, SSD_DEVICE)
+                };
+                vec![device(PORT_AT, PORT_VENDOR, PORT_DEVICE), ssd]
+            }
+            Downstream::Gpu if self.devices.is_empty() => {
+                let memory = BarSpec { bytes: GPU_MEMORY, is_64: true, prefetchable: true };
+                let gpu = DeviceSpec { class: GPU_CLASS, bars: vec![memory], ..device(GPU_AT, GPU_VENDOR, GPU_DEVICE) };
+                let mut devices = Vec::new();
+                for (at, vendor, id) in GPU_BRIDGES {
+                    devices.push(device(at, vendor, id));
+                }
+                devices.push(gpu);
+                devices
+            }
+            Downstream::Nothing | Downstream::Gpu => self.specs(),
+        }
+    }
+
     /// Builds the devices behind the bridge, as at power-on.
     pub(super) fn fabric(&self) -> Fabric {
-        let card = DeviceSpec {
-            at: "0".to_owned(),
-            vendor: registers::VENDOR,
-            device: registers::DEVICE,
-            class: registers::CLASS,
-            engine: Engine::Brought(gpu_card::ENGINE),
-            ..DeviceSpec::default()
-        };
-        let port = DeviceSpec { at: PORT_AT.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
-        let ssd = |bytes| DeviceSpec {
-            at: SSD_AT.to_owned(),
-            vendor: registers::VENDOR,
-            device: 0x4E56,
-            class: SSD_CLASS,
-            engine: Engine::Nvme(DriveSpec { blocks: bytes / BLOCK_LEN as u64, ..DriveSpec::default() }),
-            ..DeviceSpec::default()
-        };
-        let bridge = |(at, vendor, device): (&str, u16, u16)| DeviceSpec {
-            at: at.to_owned(),
-            vendor,
-            device,
-            ..DeviceSpec::default()
-        };
-        let memory = BarSpec { bytes: GPU_MEMORY, is_64: true, prefetchable: true };
-        let gpu = DeviceSpec {
-            at: GPU_AT.to_owned(),
-            vendor: GPU_VENDOR,
-            device: GPU_DEVICE,
-            class: GPU_CLASS,
-            bars: vec![memory],
-            ..DeviceSpec::default()
-        };
-        let devices = match self.behind {
-            Behind::TinyGpu => vec![card],
-            Behind::Ssd { bytes } => vec![port, ssd(bytes)],
-            Behind::Gpu if self.devices.is_empty() => GPU_BRIDGES.map(bridge).into_iter().chain([gpu]).collect(),
-            Behind::Nothing | Behind::Gpu => self.specs(),
-        };
         // `parse` has already rejected devices that make no tree.
-        let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
+        let mut fabric = Fabric::of_devices(&self.all_devices()).unwrap_or_default();
         if let Some(requests) = self.pcie_link_lost_after {
             fabric.lose_link_after(requests);
         }
@@ -384,6 +352,11 @@ impl Scenario {
         }
         fabric
     }
+}
+
+/// A device with this path and PCI ID.
+fn device(at: &str, vendor: u16, device: u16) -> DeviceSpec {
+    DeviceSpec { at: at.to_owned(), vendor, device, ..DeviceSpec::default() }
 }
 
 /// Counts commands and decides which a fault strikes.
@@ -420,7 +393,7 @@ impl FaultPlan {
 /// Durations, all zero by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Timing {
+pub struct Durations {
     /// Milliseconds for each 4 KiB sector erased.
     pub erase_sector_ms: u64,
     /// Microseconds for each 256-byte page programmed.

@@ -107,8 +107,8 @@ proptest! {
                 Host::Reset => { let _ = unit.mass_storage_reset(); }
                 Host::BusReset => unit.bus_reset(),
                 Host::Configure(value) => { let _ = unit.set_configuration(value); }
-                Host::Recover => { let _ = unit.reset_by_host(0); }
-                Host::Alternate(alternate) => { let _ = unit.set_alternate(alternate); }
+                Host::Recover => { unit.reset_by_host(0); }
+                Host::Alternate(alternate) => { unit.set_alternate(alternate); }
                 Host::Poll => unit.poll(),
                 Host::Unplug => unit.unplug(),
                 Host::PlugIn => unit.plug_in(),

@@ -77,7 +77,7 @@ fn a_unit_that_disappears_comes_back_when_the_scenario_says() {
 #[test]
 fn a_unit_that_disappears_for_good_stays_away() {
     let mut unit = unit("[[fault]]\nkind = \"disconnect\"");
-    unit.set_alternate(1).unwrap();
+    assert!(unit.set_alternate(1));
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0; 6]) }.to_bytes();
     assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), Reply::Gone);
     assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), Reply::Gone);
@@ -89,7 +89,7 @@ fn a_unit_that_disappears_for_good_stays_away() {
 /// Effects of a fault under UAS: the replies on the data and status pipes to one E4 of 64 bytes.
 fn struck_under_uas(kind: &str) -> (Reply, Result<StatusIu, Reply>) {
     let mut unit = unit(&format!("[[fault]]\nkind = \"{kind}\""));
-    unit.set_alternate(1).unwrap();
+    assert!(unit.set_alternate(1));
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0xE4, 64, 0x50, 0x30, 0, 0]) }.to_bytes();
     unit.bulk_out(Endpoint::Command, 0, &iu);
     let data = unit.bulk_in(Endpoint::DataIn, 1, &mut [0; 64]);

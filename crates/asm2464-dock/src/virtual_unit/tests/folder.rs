@@ -1,15 +1,18 @@
 //! A unit in a folder: its files, its locks, and what is rejected.
 
+use std::error::Error as _;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, MAX_FILE_LEN, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
+use asm2464::{Coded as _, Kind};
 use asm2464_chip::practice;
 
 use super::bulk_only;
-use crate::virtual_unit::{ReplugError, Scenario, ScenarioError, VirtualOpenError, VirtualUnit, replug};
+use crate::virtual_unit::{Scenario, VirtualUnit, replug};
 
 #[test]
 fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
@@ -27,7 +30,7 @@ fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
         first.write_flash(part, part.of(&file)).unwrap();
     }
     first.xdata_write(XdataAddress::main(0x3000), 0x55).unwrap();
-    assert!(matches!(VirtualUnit::open(dir.path(), None), Err(VirtualOpenError::Busy { .. })));
+    assert_eq!(VirtualUnit::open(dir.path(), None).unwrap_err().code(), "asm2464::virtual_unit::busy");
     drop(first);
 
     let second = VirtualUnit::open(dir.path(), None).unwrap();
@@ -41,11 +44,12 @@ fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
 fn a_folder_that_holds_no_unit_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("flash.bin"), b"something else").unwrap();
-    assert!(matches!(VirtualUnit::open(dir.path(), None), Err(VirtualOpenError::FlashSize { found: 14, .. })));
+    let refused = |dir: &Path| VirtualUnit::open(dir, None).unwrap_err();
+    assert_eq!(refused(dir.path()).code(), "asm2464::virtual_unit::flash_size");
+    assert!(refused(dir.path()).to_string().contains("has 14 bytes"));
     fs::write(dir.path().join("bridge.toml"), "colour = \"red\"").unwrap();
-    assert!(matches!(VirtualUnit::open(dir.path(), None), Err(VirtualOpenError::Scenario { .. })));
-    let file = dir.path().join("flash.bin");
-    assert!(matches!(VirtualUnit::open(&file, None), Err(VirtualOpenError::File { .. })));
+    assert_eq!(refused(dir.path()).code(), "asm2464::virtual_unit::scenario");
+    assert_eq!(refused(&dir.path().join("flash.bin")).code(), "asm2464::virtual_unit::file");
 }
 
 #[test]
@@ -57,7 +61,8 @@ fn a_folder_with_other_things_gets_no_unit_and_keeps_what_it_has() {
         VirtualUnit::configure(dir.path(), &[("state".to_owned(), "absent".to_owned())]),
     ] {
         let error = opened.unwrap_err();
-        assert!(matches!(&error, VirtualOpenError::Foreign { found, .. } if found == "passwd"), "{error}");
+        assert_eq!(error.code(), "asm2464::virtual_unit::foreign");
+        assert!(error.to_string().contains(" holds passwd, "), "{error}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     // A unit stays one whatever else is put beside it, and its own files make no folder foreign.
@@ -83,11 +88,11 @@ fn a_scenario_in_another_encoding_is_named_and_a_mark_of_utf_8_is_none() {
     let little: Vec<u8> = [0xFEFF].iter().chain(&words).flat_map(|word| word.to_le_bytes()).collect();
     let big: Vec<u8> = [0xFEFF].iter().chain(&words).flat_map(|word| word.to_be_bytes()).collect();
     for bytes in [little, big] {
-        let error = opened(&bytes).unwrap_err();
-        assert!(matches!(&error, VirtualOpenError::Scenario { source: ScenarioError::Utf16, .. }), "{error:?}");
+        let why = opened(&bytes).unwrap_err().source().unwrap().to_string();
+        assert!(why.starts_with("it is UTF-16"), "{why}");
     }
     let error = opened(b"serial = \"\xE4\"").unwrap_err();
-    assert!(matches!(&error, VirtualOpenError::Scenario { source: ScenarioError::NotUtf8, .. }), "{error:?}");
+    assert_eq!(error.source().unwrap().to_string(), "it is not UTF-8");
 }
 
 #[test]
@@ -108,7 +113,7 @@ fn a_key_is_set_changed_and_taken_out_and_what_would_be_no_scenario_is_not_writt
     let kept = "state = \"absent\"\n# mine\n[timing]\nerase-sector-ms = 1\n";
     assert_eq!(set(&[("state", "absent")]).unwrap(), kept);
     for (key, value) in [("colour", "red"), ("state", "gone"), ("timing.erase-sector-ms", "x"), ("a\nb", "1")] {
-        assert!(matches!(set(&[(key, value)]), Err(VirtualOpenError::Scenario { .. })), "{key}={value}");
+        assert_eq!(set(&[(key, value)]).unwrap_err().code(), "asm2464::virtual_unit::scenario", "{key}={value}");
         assert_eq!(fs::read_to_string(&file).unwrap(), kept);
     }
     assert_eq!(
@@ -121,14 +126,16 @@ fn a_key_is_set_changed_and_taken_out_and_what_would_be_no_scenario_is_not_writt
 fn replug_refuses_a_unit_without_a_server_and_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     drop(VirtualUnit::open(dir.path(), None).unwrap());
-    assert!(matches!(replug(dir.path(), Interrupt::never()), Err(ReplugError::NotServed { .. })));
+    let error = replug(dir.path(), Interrupt::never()).unwrap_err();
+    assert_eq!(error.code(), "asm2464::virtual_unit::not_served");
     let held = VirtualUnit::open(dir.path(), None).unwrap();
     let stopped = AtomicBool::new(true);
-    let outcome = replug(dir.path(), Interrupt::watching(&stopped));
-    assert!(matches!(outcome, Err(ReplugError::Interrupted(_))), "{outcome:?}");
+    let error = replug(dir.path(), Interrupt::watching(&stopped)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
     assert!(!dir.path().join("replug").exists(), "the request is withdrawn");
     drop(held);
-    assert!(matches!(replug(&dir.path().join("nothing"), Interrupt::never()), Err(ReplugError::Open(_))));
+    let error = replug(&dir.path().join("nothing"), Interrupt::never()).unwrap_err();
+    assert_eq!(error.code(), "asm2464::virtual_unit::file");
 }
 
 #[cfg(unix)]
@@ -142,7 +149,8 @@ fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
     std::os::unix::fs::symlink(&target, &ssd).unwrap();
     fs::write(dir.path().join("bridge.toml"), "behind = { ssd = { bytes = 1048576 } }\n").unwrap();
     let opened = || VirtualUnit::open(dir.path(), None).map(drop);
-    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", path, .. }) if path == ssd));
+    let cannot_open = |path: &Path| format!("virtual unit: cannot open {}", path.display());
+    assert_eq!(opened().unwrap_err().to_string(), cannot_open(&ssd));
     assert_eq!(fs::read(&target).unwrap(), b"mine");
 
     fs::remove_file(&ssd).unwrap();
@@ -153,10 +161,10 @@ fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
 
     fs::rename(&flash, &target).unwrap();
     std::os::unix::fs::symlink(&target, &flash).unwrap();
-    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", .. })));
+    assert_eq!(opened().unwrap_err().to_string(), cannot_open(&flash));
     fs::remove_file(&flash).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&flash).status().unwrap().success());
-    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", .. })));
+    assert_eq!(opened().unwrap_err().to_string(), cannot_open(&flash));
 }
 
 #[cfg(unix)]
@@ -164,12 +172,16 @@ fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
 fn a_scenario_that_does_not_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.path().join("bridge.toml")).unwrap();
-    assert!(matches!(VirtualUnit::open(dir.path(), None), Err(VirtualOpenError::File { what: "read", .. })));
+    let scenario = dir.path().join("bridge.toml");
+    let error = VirtualUnit::open(dir.path(), None).unwrap_err();
+    assert_eq!(error.to_string(), format!("virtual unit: cannot read {}", scenario.display()));
 }
 
 #[test]
 fn an_image_that_the_slot_cannot_hold_makes_no_unit() {
     let made = |len| VirtualUnit::in_memory(Scenario::default(), &[], Some(&vec![0; len])).map(drop);
     assert!(made(MAX_FILE_LEN).is_ok());
-    assert!(matches!(made(MAX_FILE_LEN + 1), Err(VirtualOpenError::Factory(why)) if why.contains("hold at most")));
+    let error = made(MAX_FILE_LEN + 1).unwrap_err();
+    assert_eq!(error.code(), "asm2464::virtual_unit::factory");
+    assert!(error.to_string().contains("hold at most"), "{error}");
 }

@@ -51,7 +51,7 @@ fn patched_image() -> Image {
 /// Creates a unit whose Bulk-Only pipes move data. The boot loader's stall of its first status is already over.
 fn ready_unit(scenario: &str) -> VirtualUnit {
     let mut unit = unit(scenario);
-    unit.reset_by_host(0).unwrap();
+    assert!(unit.reset_by_host(0));
     let cdb = Command::TestUnitReady.cdb();
     let ready = CommandBlockWrapper { tag: 1, transfer_length: 0, direction: Direction::In, lun: 0, cdb };
     assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &ready.to_bytes()), Reply::Done(31));

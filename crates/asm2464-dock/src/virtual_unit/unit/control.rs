@@ -90,10 +90,9 @@ impl VirtualUnit {
             }
             _ => None,
         };
-        data.map(|mut data| {
-            data.truncate(length.into());
-            data
-        })
+        let mut data = data?;
+        data.truncate(length.into());
+        Some(data)
     }
 
     /// Whether the selected alternate has this endpoint. Also `true` off the bus: no transfer is invalid there, only
@@ -139,7 +138,7 @@ mod tests {
     fn unit() -> VirtualUnit {
         let scenario = Scenario::parse("factory = \"erased\"").unwrap();
         let mut unit = VirtualUnit::in_memory(scenario, b"control", None).unwrap();
-        unit.reset_by_host(0).unwrap();
+        assert!(unit.reset_by_host(0));
         unit.responder().halt(Endpoint::DataIn);
         unit
     }
@@ -149,8 +148,8 @@ mod tests {
         let fields = [value, index, length].map(u16::to_le_bytes);
         let setup = [&[kind, request], fields.as_flattened()].concat();
         match unit.control(setup.try_into().unwrap(), &[]) {
-            Some(ControlAnswer::Done(data)) => Some(data),
-            Some(ControlAnswer::Stall) => None,
+            ControlAnswer::Done(data) => Some(data),
+            ControlAnswer::Stall => None,
             other => panic!("{other:?}"),
         }
     }

@@ -12,19 +12,14 @@ use asm2464_host::bridge::Endpoint;
 use presence::Presence;
 
 use super::boot_loader::BootLoader;
-use super::chip_unit::{ChipUnit, Counts};
+use super::chip_unit::{ChipUnit, FirmwareCounts};
 use super::descriptors::{Descriptors, Identity};
 use super::folder::Disk;
 use super::nor::NorFlash;
-use super::replug::Requests;
+use super::replug::ReplugRequests;
 use super::responder::{Reply, Responder};
 use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;
-
-/// The interface has no such alternate setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the interface has no alternate setting {0}")]
-pub struct NoSuchAlternate(pub u8);
 
 /// The unit's answer to a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +30,8 @@ pub enum ControlAnswer {
     Stall,
     /// The firmware does not answer.
     Silent,
+    /// The unit is not on the bus.
+    Gone,
 }
 
 /// A unit in software, as seen from the wire.
@@ -65,7 +62,7 @@ pub struct VirtualUnit {
     /// The image has booted, but its firmware does not enumerate.
     is_mute: bool,
     attachments: u64,
-    pub(super) requests: Option<Requests>,
+    pub(super) requests: Option<ReplugRequests>,
 }
 
 impl VirtualUnit {
@@ -153,12 +150,10 @@ impl VirtualUnit {
         self.responder().alternate()
     }
 
-    /// Selects an alternate setting with SET_INTERFACE: 0 is Bulk-Only, 1 UAS. Drops transfers in progress.
-    ///
-    /// # Errors
-    /// [`NoSuchAlternate`]: the boot loader has only one alternate.
-    pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if self.responder().set_alternate(alternate) { Ok(()) } else { Err(NoSuchAlternate(alternate)) }
+    /// Selects an alternate setting with SET_INTERFACE: 0 is Bulk-Only, 1 UAS. Drops transfers in progress. Returns
+    /// whether there is such an alternate; the boot loader has only Bulk-Only.
+    pub fn set_alternate(&mut self, alternate: u8) -> bool {
+        self.responder().set_alternate(alternate)
     }
 
     /// Sends SET_CONFIGURATION with 0 or 1, which selects the first alternate and drops transfers in progress. Returns
@@ -190,30 +185,19 @@ impl VirtualUnit {
         self.power_features = 0;
     }
 
-    /// Suspends the link. Nothing moves until [`VirtualUnit::resume`] or a port reset; transfers in progress continue
-    /// then. Firmware learns of both through its own interrupts.
-    pub fn suspend(&mut self) {
-        self.responder().set_suspended(true);
-    }
-
-    /// Resumes the link.
-    pub fn resume(&mut self) {
-        self.responder().set_suspended(false);
-    }
-
     /// Resets the unit as a host does when it takes it over or recovers it: port reset, SET_CONFIGURATION 1,
-    /// SET_INTERFACE, both halts cleared. Leaves the pipes ready in every state.
-    ///
-    /// # Errors
-    /// [`NoSuchAlternate`].
-    pub fn reset_by_host(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
+    /// SET_INTERFACE, both halts cleared. Leaves the pipes ready in every state. Returns whether there is such an
+    /// alternate; alternate 0 always exists.
+    pub fn reset_by_host(&mut self, alternate: u8) -> bool {
         self.bus_reset();
         self.set_configuration(1);
-        self.set_alternate(alternate)?;
+        if !self.set_alternate(alternate) {
+            return false;
+        }
         for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
             self.clear_halt(endpoint);
         }
-        Ok(())
+        true
     }
 
     /// Sends data from the host to 0x02 or 0x04. `stream` is 0 without streams.
@@ -244,8 +228,8 @@ impl VirtualUnit {
         reply
     }
 
-    /// Makes a control request to the firmware, or to native code; `None` if the unit is not on the bus.
-    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
+    /// Makes a control request to the firmware, or to native code.
+    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> ControlAnswer {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
         if self.hangs == BulkHangs::UntilStrobes && is_open && setup::ends_dma_strobe(setup) {
@@ -253,7 +237,7 @@ impl VirtualUnit {
         }
         if self.is_attached() && self.stream != StreamLimit::Kept {
             self.stream = StreamLimit::Dead;
-            return Some(ControlAnswer::Silent);
+            return ControlAnswer::Silent;
         }
         if is_open
             && let Some(limit) = self.scenario.stream_limit
@@ -264,16 +248,16 @@ impl VirtualUnit {
         }
         let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
         match fault {
-            Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
-            Some(FaultKind::Timeout) => Some(ControlAnswer::Silent),
+            Some(FaultKind::Stall | FaultKind::StallStatus) => ControlAnswer::Stall,
+            Some(FaultKind::Timeout) => ControlAnswer::Silent,
             Some(FaultKind::Disconnect) => {
                 self.vanish();
-                None
+                ControlAnswer::Gone
             }
             // A control request has no tag and no phases.
             Some(FaultKind::ShortData | FaultKind::BadTag | FaultKind::PhaseError) | None => {
                 let mut answer = self.control_by(setup, |chip, setup| chip.control(setup, data));
-                if let (Some(FaultKind::ShortData), Some(ControlAnswer::Done(read))) = (fault, &mut answer) {
+                if let (Some(FaultKind::ShortData), ControlAnswer::Done(read)) = (fault, &mut answer) {
                     read.truncate(usize::from(u16::from_le_bytes([setup[6], setup[7]])) / 2);
                 }
                 answer
@@ -282,7 +266,7 @@ impl VirtualUnit {
     }
 
     /// Asks again for the answer to a control request that was [`ControlAnswer::Silent`] so far.
-    pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlAnswer> {
+    pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> ControlAnswer {
         self.control_by(setup, ChipUnit::control_reply)
     }
 
@@ -290,16 +274,16 @@ impl VirtualUnit {
         &mut self,
         setup: [u8; 8],
         ask: impl FnOnce(&mut ChipUnit, [u8; 8]) -> Option<ControlReply>,
-    ) -> Option<ControlAnswer> {
+    ) -> ControlAnswer {
         self.unplug_when_told();
         if !self.is_attached() {
-            return None;
+            return ControlAnswer::Gone;
         }
         if self.stream == StreamLimit::Dead {
-            return Some(ControlAnswer::Silent);
+            return ControlAnswer::Silent;
         }
         let Some(chip) = &mut self.chip else {
-            return Some(self.native_control(setup).map_or(ControlAnswer::Stall, ControlAnswer::Done));
+            return self.native_control(setup).map_or(ControlAnswer::Stall, ControlAnswer::Done);
         };
         let answer = match ask(chip, setup) {
             Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
@@ -307,7 +291,7 @@ impl VirtualUnit {
             None => ControlAnswer::Silent,
         };
         self.follow_responder();
-        Some(answer)
+        answer
     }
 
     /// The SPI flash.
@@ -332,8 +316,8 @@ impl VirtualUnit {
     }
 
     /// The firmware's work since power-on; zero if no chip runs.
-    pub fn counts(&mut self) -> Counts {
-        self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
+    pub fn counts(&mut self) -> FirmwareCounts {
+        self.chip.as_mut().map_or(FirmwareCounts::default(), |chip| chip.counts())
     }
 }
 

@@ -10,7 +10,7 @@ use super::{StreamLimit, VirtualUnit};
 use crate::virtual_unit::chip_unit::{ChipUnit, Course};
 use crate::virtual_unit::descriptors::{Descriptors, Identity};
 use crate::virtual_unit::nor::NorFlash;
-use crate::virtual_unit::replug::Requests;
+use crate::virtual_unit::replug::ReplugRequests;
 use crate::virtual_unit::scenario::{BulkHangs, CpuReset, PowerOnState};
 
 #[derive(Debug, Clone, Copy)]
@@ -59,9 +59,13 @@ impl VirtualUnit {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
             Presence::Attached => self.responder().ready_at(),
         };
+        let mut ready_at = ready_at?;
         // The scenario may unplug the unit before it is ready.
-        let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
-        ready_at.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
+        if let Some(unplugged_at) = self.unplugged_at {
+            ready_at = ready_at.min(unplugged_at);
+        }
+        let wait = ready_at.saturating_duration_since(Instant::now());
+        if wait.is_zero() { None } else { Some(wait) }
     }
 
     /// Takes the unit off the bus and cuts its power until [`VirtualUnit::plug_in`]. The flash's current operation
@@ -97,7 +101,7 @@ impl VirtualUnit {
 
     /// Takes another process's request for a replug. Returns whether there was one since the last call.
     pub fn takes_replug_request(&mut self) -> bool {
-        self.requests.as_mut().is_some_and(Requests::take)
+        self.requests.as_mut().is_some_and(ReplugRequests::take)
     }
 
     /// Restarts the CPU as E8 with mode 0x50 or a write to 0xCC31 does, and retrains the link.

@@ -11,7 +11,7 @@ mod session;
 mod tests;
 
 pub use packets::{
-    Bulk, Capabilities, ENDPOINT_SLOTS, MAX_DATA, Outbox, PacketError, Parser, RedirStatus, Request, Setup, slot,
+    Bulk, ENDPOINT_SLOTS, MAX_DATA, Outbox, Parser, RedirCapabilities, RedirStatus, Request, Setup, slot,
 };
-pub use server::{Address, ConnectionError, ListenError, Listener, ParseAddressError, ServeError, ServerEvent, serve};
-pub use session::{GuestEvent, Session};
+pub use server::{Address, Listener, ParseAddressError, ServerEvent, serve};
+pub use session::{GuestEvent, GuestSession};

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
+use asm2464::{Failure, Kind};
 use derive_more::Display;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-use super::packets::{Outbox, PacketError};
-use super::session::{GuestEvent, Session};
+use super::packets::Outbox;
+use super::session::{GuestEvent, GuestSession};
 use crate::virtual_unit::scenario::PowerOnState;
 use crate::virtual_unit::unit::VirtualUnit;
 
@@ -40,48 +41,8 @@ pub enum ServerEvent {
     /// The guest left between two packets.
     Left,
     /// The server gave up the connection and unplugged the unit. It waits for the next guest.
-    GivenUp(ConnectionError),
+    GivenUp(Failure),
 }
-
-/// Reasons a connection was given up.
-#[derive(Debug, Error)]
-pub enum ConnectionError {
-    /// The guest sent invalid usbredir.
-    #[error("the peer does not speak usbredir")]
-    Packet(#[from] PacketError),
-    /// The connection ended inside a packet.
-    #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
-    CutOff {
-        /// Number of bytes of the packet that had arrived.
-        missing_from: usize,
-    },
-    /// The peer makes no progress.
-    #[error("no progress for {PATIENCE:?}: the peer {what}")]
-    Stuck {
-        /// What the peer fails to do.
-        what: &'static str,
-    },
-    /// The system reported an error.
-    #[error("the connection failed")]
-    Io(#[from] io::Error),
-}
-
-asm2464::coded!(ConnectionError {
-    Packet => Device "asm2464::serve::protocol",
-    CutOff => Device "asm2464::serve::cut_off",
-    Stuck => Device "asm2464::serve::stuck",
-    Io => Device "asm2464::serve::io",
-});
-
-/// The error that ended a server.
-#[derive(Debug, Error)]
-#[error("cannot wait for connections on {address}")]
-pub struct ServeError {
-    address: Address,
-    source: io::Error,
-}
-
-asm2464::coded!(ServeError => Device "asm2464::serve::wait");
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///
@@ -89,15 +50,18 @@ asm2464::coded!(ServeError => Device "asm2464::serve::wait");
 /// for any reason, the unit is unplugged.
 ///
 /// # Errors
-/// [`ServeError`]. An error of a connection only ends that connection.
+/// `asm2464::serve::wait` if the system can't wait for guests. An error of a connection only ends that connection.
 pub fn serve(
     unit: &mut VirtualUnit,
     listener: &Listener,
     once: bool,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<ServerEvent>,
-) -> Result<(), ServeError> {
-    let failed = |source| ServeError { address: listener.address().clone(), source };
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        let message = format!("cannot wait for connections on {}", listener.address());
+        Failure::new(Kind::Device.code("asm2464::serve::wait"), message).because(error)
+    };
     let mut was_served = false;
     while !interrupt.is_requested() {
         wait(&listener.socket, PollFlags::IN, LOOK_UP).map_err(failed)?;
@@ -124,7 +88,7 @@ pub fn serve(
 
 struct Connection<'u> {
     peer: UnixStream,
-    session: Session<'u>,
+    session: GuestSession<'u>,
     inbox: Inbox,
     outbox: Outbox,
     /// Time at which a byte last moved.
@@ -136,22 +100,19 @@ impl<'u> Connection<'u> {
         let mut outbox = Outbox::default();
         outbox.patience = Some(ANSWER_PATIENCE);
         outbox.hello();
-        Self { peer, session: Session::new(unit), inbox: Inbox::default(), outbox, moved_at: Instant::now() }
+        Self { peer, session: GuestSession::new(unit), inbox: Inbox::default(), outbox, moved_at: Instant::now() }
     }
 
     /// Serves until the peer leaves, or until Ctrl-C.
-    fn run(
-        mut self,
-        interrupt: Interrupt<'_>,
-        progress: &mut dyn Progress<ServerEvent>,
-    ) -> Result<(), ConnectionError> {
+    fn run(mut self, interrupt: Interrupt<'_>, progress: &mut dyn Progress<ServerEvent>) -> Result<(), Failure> {
         let mut tell = |event| progress.event(ServerEvent::Unit(event));
         while !interrupt.is_requested() {
             self.write()?;
-            let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };
+            let received = if self.outbox.is_full() { None } else { self.read()? };
             match received {
-                Received::Bytes => self.process_inbox(&mut tell)?,
-                Received::Nothing => {
+                Some(0) => return self.check_cut_off(),
+                Some(_) => self.process_inbox(&mut tell)?,
+                None => {
                     self.session.replug_where_asked();
                     // Requests that remained because the outbox was full.
                     self.process_inbox(&mut tell)?;
@@ -159,14 +120,12 @@ impl<'u> Connection<'u> {
                     self.refuse_silent_guest()?;
                     self.wait(until)?;
                 }
-                Received::End if self.inbox.bytes().is_empty() => return Ok(()),
-                Received::End => return Err(ConnectionError::CutOff { missing_from: self.inbox.bytes().len() }),
             }
         }
         Ok(())
     }
 
-    fn process_inbox(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<(), ConnectionError> {
+    fn process_inbox(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<(), Failure> {
         loop {
             let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
             self.inbox.consume(used);
@@ -177,21 +136,32 @@ impl<'u> Connection<'u> {
         }
     }
 
-    fn read(&mut self) -> Result<Received, ConnectionError> {
+    /// Reads what the peer has sent. Returns the number of bytes, 0 at the end; `None` if there is nothing yet.
+    fn read(&mut self) -> Result<Option<usize>, Failure> {
         match self.peer.read(self.inbox.room()) {
-            Ok(0) => Ok(Received::End),
+            Ok(0) => Ok(Some(0)),
             Ok(count) => {
                 self.inbox.end += count;
                 self.moved_at = Instant::now();
-                Ok(Received::Bytes)
+                Ok(Some(count))
             }
-            Err(error) if is_not_yet(&error) => Ok(Received::Nothing),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
-            Err(error) => Err(error.into()),
+            Err(error) if is_not_yet(&error) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Some(0)),
+            Err(error) => Err(connection_failed(error)),
         }
     }
 
-    fn write(&mut self) -> Result<(), ConnectionError> {
+    /// Checks that the peer left between two packets.
+    fn check_cut_off(&self) -> Result<(), Failure> {
+        let arrived = self.inbox.bytes().len();
+        if arrived == 0 {
+            return Ok(());
+        }
+        let message = format!("the peer disappeared in the middle of a packet, {arrived} bytes into it");
+        Err(Failure::new(Kind::Device.code("asm2464::serve::cut_off"), message))
+    }
+
+    fn write(&mut self) -> Result<(), Failure> {
         while !self.outbox.unsent().is_empty() {
             match self.peer.write(self.outbox.unsent()) {
                 Ok(count) => {
@@ -204,14 +174,14 @@ impl<'u> Connection<'u> {
                     let unsent = self.outbox.unsent().len();
                     self.outbox.advance(unsent);
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(connection_failed(error)),
             }
         }
         self.outbox.was_offered();
         Ok(())
     }
 
-    fn refuse_silent_guest(&self) -> Result<(), ConnectionError> {
+    fn refuse_silent_guest(&self) -> Result<(), Failure> {
         let what = if self.outbox.is_full() {
             "does not read what it asked for"
         } else if !self.inbox.bytes().is_empty() {
@@ -223,11 +193,15 @@ impl<'u> Connection<'u> {
         } else {
             return Ok(());
         };
-        if self.moved_at.elapsed() < PATIENCE { Ok(()) } else { Err(ConnectionError::Stuck { what }) }
+        if self.moved_at.elapsed() < PATIENCE {
+            return Ok(());
+        }
+        let message = format!("no progress for {PATIENCE:?}: the peer {what}");
+        Err(Failure::new(Kind::Device.code("asm2464::serve::stuck"), message))
     }
 
     /// Does what is due without a packet from the guest, and sends it. Returns the time until the next due event.
-    fn settle(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<Duration, ConnectionError> {
+    fn settle(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<Duration, Failure> {
         loop {
             let _ = self.session.settle(&mut self.outbox, tell);
             let mut until = self.session.wake_in();
@@ -242,18 +216,17 @@ impl<'u> Connection<'u> {
         }
     }
 
-    fn wait(&self, until: Duration) -> Result<(), ConnectionError> {
+    fn wait(&self, until: Duration) -> Result<(), Failure> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, !self.outbox.is_full());
         events.set(PollFlags::OUT, !self.outbox.unsent().is_empty());
-        Ok(wait(&self.peer, events, until)?)
+        wait(&self.peer, events, until).map_err(connection_failed)
     }
 }
 
-enum Received {
-    Bytes,
-    Nothing,
-    End,
+/// The error of a connection that the system reports.
+fn connection_failed(error: io::Error) -> Failure {
+    Failure::new(Kind::Device.code("asm2464::serve::io"), "the connection failed").because(error)
 }
 
 fn is_not_yet(error: &io::Error) -> bool {
@@ -332,37 +305,6 @@ impl FromStr for Address {
     }
 }
 
-/// Reasons the server can't listen.
-#[derive(Debug, Error)]
-pub enum ListenError {
-    /// Another server listens there.
-    #[error("{address}: another program listens there")]
-    InUse {
-        /// The address.
-        address: Address,
-    },
-    /// A file that is not a socket has this name. The server does not remove it.
-    #[error("{address} exists and is not a socket")]
-    NotASocket {
-        /// The address.
-        address: Address,
-    },
-    /// The system reported an error.
-    #[error("cannot listen on {address}")]
-    Io {
-        /// The address.
-        address: Address,
-        /// The system's error.
-        source: io::Error,
-    },
-}
-
-asm2464::coded!(ListenError {
-    InUse => Refused "asm2464::serve::in_use",
-    NotASocket => BadInput "asm2464::serve::not_a_socket",
-    Io => System "asm2464::serve::listen",
-});
-
 /// A listening socket. Removes its file when dropped, unless another server has put its own there.
 #[derive(Debug)]
 pub struct Listener {
@@ -376,15 +318,21 @@ impl Listener {
     /// Listens at the address. Replaces a socket that an ended server left behind.
     ///
     /// # Errors
-    /// [`ListenError`].
-    pub fn bind(address: &Address) -> Result<Self, ListenError> {
-        let failed = |source| ListenError::Io { address: address.clone(), source };
+    /// `asm2464::serve::in_use` if another server listens there; `asm2464::serve::not_a_socket` if a file that is no
+    /// socket has this name, which stays; `asm2464::serve::listen` if the system fails.
+    pub fn bind(address: &Address) -> Result<Self, Failure> {
+        let failed = |error: io::Error| {
+            let label = Kind::System.code("asm2464::serve::listen");
+            Failure::new(label, format!("cannot listen on {address}")).because(error)
+        };
         match std::fs::symlink_metadata(&address.0) {
             Ok(found) if !found.file_type().is_socket() => {
-                return Err(ListenError::NotASocket { address: address.clone() });
+                let label = Kind::BadInput.code("asm2464::serve::not_a_socket");
+                return Err(Failure::new(label, format!("{address} exists and is not a socket")));
             }
             Ok(_) if UnixStream::connect(&address.0).is_ok() => {
-                return Err(ListenError::InUse { address: address.clone() });
+                let label = Kind::Refused.code("asm2464::serve::in_use");
+                return Err(Failure::new(label, format!("{address}: another program listens there")));
             }
             Ok(_) => std::fs::remove_file(&address.0).map_err(failed)?,
             Err(_) => {}

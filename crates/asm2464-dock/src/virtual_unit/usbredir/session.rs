@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use asm2464::Failure;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464_host::bridge::Endpoint;
 
 use super::packets::{
-    Bulk, Capabilities, ENDPOINT_SLOTS, MAX_DATA, Outbox, PacketError, Parser, RedirStatus, Request, Setup, slot,
+    Bulk, ENDPOINT_SLOTS, MAX_DATA, Outbox, Parser, RedirCapabilities, RedirStatus, Request, Setup, slot,
 };
 use crate::virtual_unit::descriptors::{STREAMS, Setting};
 use crate::virtual_unit::responder::Reply;
@@ -52,9 +53,9 @@ enum Plug {
     },
 }
 
-/// A session of one connection.
+/// A usb-guest's session with its unit, for one connection.
 #[derive(Debug)]
-pub struct Session<'u> {
+pub struct GuestSession<'u> {
     unit: &'u mut VirtualUnit,
     parser: Parser,
     plug: Plug,
@@ -68,7 +69,7 @@ pub struct Session<'u> {
     spare: Vec<Vec<u8>>,
 }
 
-impl<'u> Session<'u> {
+impl<'u> GuestSession<'u> {
     /// Creates a session that has sent nothing yet.
     pub fn new(unit: &'u mut VirtualUnit) -> Self {
         Self {
@@ -91,13 +92,13 @@ impl<'u> Session<'u> {
     /// Processes the complete packets in `bytes` while `out` takes more. Returns the number of bytes processed.
     ///
     /// # Errors
-    /// [`PacketError`]: the connection can't continue.
+    /// As for [`Parser::next`]: the connection can't continue.
     pub fn receive(
         &mut self,
         bytes: &[u8],
         out: &mut Outbox,
         tell: &mut dyn FnMut(GuestEvent),
-    ) -> Result<usize, PacketError> {
+    ) -> Result<usize, Failure> {
         let mut used = 0;
         while out.takes_more()
             && let Some((request, len)) = self.parser.next(&bytes[used..])?
@@ -123,7 +124,7 @@ impl<'u> Session<'u> {
         }
     }
 
-    /// Time until [`Session::settle`] may do something without a packet from the guest. If this is `None`, call
+    /// Time until [`GuestSession::settle`] may do something without a packet from the guest. If this is `None`, call
     /// `settle` once more: the moment may just have passed.
     pub fn wake_in(&mut self) -> Option<Duration> {
         self.unit.wake_in()
@@ -135,7 +136,7 @@ impl<'u> Session<'u> {
             self.is_last_begun = false;
         }
         match request {
-            Request::Hello(_) => {
+            Request::Hello => {
                 out.agreed = self.parser.agreed.unwrap_or_default();
                 self.plug = Plug::Out;
             }
@@ -163,7 +164,7 @@ impl<'u> Session<'u> {
             }
             Request::GetConfiguration { id } => out.configuration_status(id, RedirStatus::Success, self.configuration),
             Request::SetAlternate { id, interface, alternate } => {
-                let status = if interface == 0 && self.unit.set_alternate(alternate).is_ok() {
+                let status = if interface == 0 && self.unit.set_alternate(alternate) {
                     self.cancel_all(out);
                     self.announce_alternate(out);
                     tell(GuestEvent::Alternate(alternate));
@@ -202,13 +203,15 @@ impl<'u> Session<'u> {
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
         match self.unit.control(setup.packet, data) {
-            Some(ControlAnswer::Done(back)) => control_done(id, setup, back, data.len(), out),
+            ControlAnswer::Done(back) => control_done(id, setup, back, data.len(), out),
             // The firmware may answer later. If it doesn't, the guest gives up by itself, and cancels.
-            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => {
+            ControlAnswer::Silent if self.silent.len() < MOST_SILENT => {
                 self.silent.push((id, *setup));
                 self.is_last_begun = true;
             }
-            _ => out.control(id, setup, RedirStatus::Stall, &[], 0),
+            ControlAnswer::Silent | ControlAnswer::Stall | ControlAnswer::Gone => {
+                out.control(id, setup, RedirStatus::Stall, &[], 0);
+            }
         }
     }
 
@@ -219,10 +222,10 @@ impl<'u> Session<'u> {
         }
         let Some(&(id, setup)) = self.silent.last() else { return false };
         match self.unit.control_reply(setup.packet) {
-            Some(ControlAnswer::Done(back)) => control_done(id, &setup, back, setup.length(), out),
-            Some(ControlAnswer::Stall) => out.control(id, &setup, RedirStatus::Stall, &[], 0),
+            ControlAnswer::Done(back) => control_done(id, &setup, back, setup.length(), out),
+            ControlAnswer::Stall => out.control(id, &setup, RedirStatus::Stall, &[], 0),
             // A guest learns of a unit that is gone by itself.
-            Some(ControlAnswer::Silent) | None => return false,
+            ControlAnswer::Silent | ControlAnswer::Gone => return false,
         }
         self.silent.pop();
         self.is_last_begun = false;
@@ -241,7 +244,8 @@ impl<'u> Session<'u> {
             self.waiting.clear();
             self.silent.clear();
             out.device_disconnect();
-            let acknowledges = self.parser.agreed.is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
+            let acknowledges =
+                self.parser.agreed.is_some_and(|agreed| agreed.has(RedirCapabilities::DEVICE_DISCONNECT_ACK));
             self.plug = if acknowledges { Plug::OutUnacknowledged } else { Plug::Out };
             tell(GuestEvent::Unplugged);
         }
@@ -271,9 +275,14 @@ impl<'u> Session<'u> {
 
     /// Whether all of these endpoints have streams in the selected alternate.
     fn can_stream(&mut self, endpoints: u32) -> bool {
-        let setting = self.setting();
-        let with_streams = setting.iter().flat_map(|setting| &setting.pipes).filter(|pipe| pipe.streams > 0);
-        let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
+        let mut mask = 0u32;
+        if let Some(setting) = self.setting() {
+            for pipe in setting.pipes {
+                if pipe.streams > 0 {
+                    mask |= 1 << slot(pipe.address);
+                }
+            }
+        }
         endpoints & !mask == 0
     }
 }
@@ -303,7 +312,7 @@ struct Waiting {
     pub(super) moved: usize,
 }
 
-impl Session<'_> {
+impl GuestSession<'_> {
     pub(super) fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
             Some(endpoint) if self.unit.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,

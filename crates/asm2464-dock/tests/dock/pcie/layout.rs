@@ -2,7 +2,7 @@
 
 use asm2464::Bdf;
 use asm2464_chip::chip::DeviceSpec;
-use asm2464_host::pcie::{Change, Header, Note, Scope, Survey};
+use asm2464_host::pcie::{Assignment, Header, Note, Scope, Survey};
 
 use super::{bar, device, function, gpu_behind_switches, on};
 
@@ -10,8 +10,8 @@ use super::{bar, device, function, gpu_behind_switches, on};
 fn a_survey_lays_out_the_windows_that_an_assignment_uses() {
     on(&gpu_behind_switches(), |pcie| {
         let first = pcie.survey(Scope::USUAL).unwrap();
-        let windows = |changes: &[Change]| {
-            changes.iter().filter(|change| matches!(change, Change::Windows { .. })).cloned().collect::<Vec<_>>()
+        let windows = |changes: &[Assignment]| {
+            changes.iter().filter(|change| matches!(change, Assignment::Windows { .. })).cloned().collect::<Vec<_>>()
         };
         let mut second = pcie.survey(Scope::USUAL).unwrap();
         pcie.assign(&mut second).unwrap();

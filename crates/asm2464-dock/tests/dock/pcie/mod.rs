@@ -10,7 +10,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind};
 use asm2464_chip::chip::{self, BarSpec, DeviceSpec, Fabric, HostMemory, TlpRequest};
-use asm2464_host::pcie::{EngineError, Function, Patience, Pcie, Survey, TlpEngine};
+use asm2464_host::pcie::{Function, Patience, Pcie, PcieError, Survey, TlpEngine};
 
 /// An engine directly at the root port.
 struct Direct {
@@ -41,7 +41,7 @@ impl Direct {
 }
 
 impl TlpEngine for Direct {
-    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
         let carry = |tlp: &Tlp| {
             self.requests += 1;
             let place = chip::ConfigAddress::of_request(tlp.address as u32);
@@ -63,7 +63,7 @@ impl TlpEngine for Direct {
         Ok(tlps.iter().map(carry).collect())
     }
 
-    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), PcieError> {
         if from.addr == 0xB450 {
             buffer[0] = if self.fabric.is_link_up() { 0x78 } else { 0x01 };
         } else {
@@ -73,7 +73,7 @@ impl TlpEngine for Direct {
         Ok(())
     }
 
-    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), PcieError> {
         writes.iter().for_each(|(at, value)| self.sram.0[usize::from(at.addr - 0xF000)] = *value);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use asm2464::Bdf;
 use asm2464_chip::chip::{Answers, DeviceSpec, LinkSpec};
-use asm2464_host::pcie::{Buses, Change, Header, Note, Pcie, PcieError, Scope, Survey};
+use asm2464_host::pcie::{Assignment, Buses, Header, Note, Pcie, PcieError, Scope, Survey};
 
 use super::{Counted, Direct, bar, device, function, gpu_behind_switches, on};
 
@@ -24,7 +24,7 @@ fn a_gpu_behind_two_switches_is_found_on_bus_4_and_its_ports_are_numbered() {
         .changes
         .iter()
         .filter_map(|change| match change {
-            Change::Buses { at, buses } => Some((at.bus, *buses)),
+            Assignment::Buses { at, buses } => Some((at.bus, *buses)),
             _ => None,
         })
         .collect();

@@ -88,14 +88,14 @@ impl<P: Pipes> BulkOnly<P> {
         let expected = data.map_or(0, |data| data.len);
         let transfer_length = u32::try_from(expected).map_err(|_| {
             let what = format!("{expected} bytes do not fit a command wrapper's 32-bit length");
-            TransportErrorKind::Protocol(what).during(*cdb)
+            TransportErrorKind::Protocol(what).during(cdb.name())
         })?;
         self.tag = self.tag.wrapping_add(1);
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag: self.tag, transfer_length, direction, lun: 0, cdb: *cdb };
         let transfer = self.transfer(TransferPurpose::Wrapper);
-        self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| error.during(*cdb))?;
+        self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| error.during(cdb.name()))?;
 
         // A device stalls the OUT pipe on a wrapper that it can't take (6.6.1). It has not begun the command then, so
         // one reset recovery and one retry are safe.
@@ -215,7 +215,7 @@ impl<P: Pipes> BulkOnly<P> {
             .and_then(|()| self.pipes.clear_halt(Endpoint::DataOut));
         match by_class {
             Ok(()) => Ok(()),
-            Err(gone @ PipeError::Disconnected) => Err(gone.during(*cdb)),
+            Err(gone @ PipeError::Disconnected) => Err(gone.during(cdb.name())),
             Err(_) => self.reset_port(cdb),
         }
     }
@@ -224,7 +224,7 @@ impl<P: Pipes> BulkOnly<P> {
         info!("{}: port reset", cdb.name());
         // Transfers that could not be cancelled before return with the reset.
         let reset = self.pipes.reset_port().and_then(|()| self.withdraw_all());
-        reset.map_err(|error| error.during(*cdb))
+        reset.map_err(|error| error.during(cdb.name()))
     }
 
     /// Recovers from an error and returns the error to report. Does not recover a device that is gone, and reports one
@@ -234,12 +234,12 @@ impl<P: Pipes> BulkOnly<P> {
             TransportErrorKind::Disconnected => {
                 // The transfers return by themselves. Those that don't stay in flight: see `run`.
                 let _ = self.withdraw_all();
-                return kind.during(*cdb);
+                return kind.during(cdb.name());
             }
             TransportErrorKind::Io(PipeError::Timeout) => TransportErrorKind::Timeout { deadline: timeout },
             kind => kind,
         };
-        self.reset_recovery(cdb).err().unwrap_or_else(|| kind.during(*cdb))
+        self.reset_recovery(cdb).err().unwrap_or_else(|| kind.during(cdb.name()))
     }
 }
 

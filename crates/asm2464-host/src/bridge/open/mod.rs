@@ -19,7 +19,7 @@ use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{Completion, Tlp};
-use queue::{BulkWork, Requests, Tlps};
+use queue::{BulkWork, ControlRequests, Tlps};
 use tracing::info;
 
 use self::queue::{SramDma, TransferQueue};
@@ -135,7 +135,7 @@ impl OpenBridge {
             let len = (len - at).min(most) as u16;
             OpenCommand::XdataRead { from: from.plus(at as u16), len }
         });
-        self.run(&mut Requests::new(writes.chain(reads), buffer))
+        self.run(&mut ControlRequests::new(writes.chain(reads), buffer))
     }
 
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
@@ -243,11 +243,11 @@ impl OpenBridge {
     pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
         let mut answer = [0; SUPPLY_LEN];
         let timeout = self.timeout.min(SUPPLY_TIMEOUT);
-        match self.queue.run(&mut Requests::new([OpenCommand::Supply], &mut answer), 1, timeout) {
+        match self.queue.run(&mut ControlRequests::new([OpenCommand::Supply], &mut answer), 1, timeout) {
             Ok(()) => Ok(Some(Supply::parse(answer))),
             Err(ControlError::Stalled { .. }) => Ok(None),
             // A unit that answers nothing at all is an error, not a build without the request.
-            Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
+            Err(ControlError::Timeout { .. }) => self.link().map(|_| None),
             Err(error) => Err(error),
         }
     }
@@ -295,7 +295,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn request(&mut self, command: OpenCommand, answer: &mut [u8]) -> Result<(), ControlError> {
-        self.run(&mut Requests::new([command], answer))
+        self.run(&mut ControlRequests::new([command], answer))
     }
 
     /// Resets the port: the last resort if bulk pipes hang.
@@ -354,10 +354,13 @@ const fn dwords(piece: &[u8]) -> u32 {
 
 /// Number of SRAM sectors of a length in bytes.
 fn sectors(len: usize) -> Result<u16, ControlError> {
-    u16::try_from(len / SRAM_SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SRAM_SECTOR_LEN)).ok_or_else(|| {
-        let found = format!("{len} bytes");
-        ControlError::Length { request: "F2", limit: "whole sectors of 512 bytes", found }
-    })
+    if let Ok(sectors) = u16::try_from(len / SRAM_SECTOR_LEN)
+        && len.is_multiple_of(SRAM_SECTOR_LEN)
+    {
+        return Ok(sectors);
+    }
+    let found = format!("{len} bytes");
+    Err(ControlError::Length { request: "F2", limit: "whole sectors of 512 bytes", found })
 }
 
 /// Start of the clock that [`RegisterAccess::now`] reads.

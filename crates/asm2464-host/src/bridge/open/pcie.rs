@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::sram::{FENCE, SRAM_SECTOR_LEN};
-use asm2464::tlp::{Completion, CompletionStatus, LINK_UP, LTSSM, Tlp};
+use asm2464::tlp::{Completion, CompletionStatus, LTSSM, Tlp};
 use tracing::info;
 
 use super::command::OpenCommand;
-use super::queue::Requests;
+use super::queue::ControlRequests;
 use super::{ControlError, OpenBridge, SramTransfer, sectors};
 use crate::bridge::pipes;
+use crate::pcie::Link;
 
 impl OpenBridge {
     /// F0: sends a TLP and returns the dword of its completion, which is 0 for a write.
@@ -175,17 +176,17 @@ impl OpenBridge {
     }
 
     fn pcie_power_within(&mut self, on: bool, deadline: Duration) -> Result<(), ControlError> {
-        self.queue.run(&mut Requests::new([OpenCommand::PciePower(on)], &mut []), 1, deadline)
+        self.queue.run(&mut ControlRequests::new([OpenCommand::PciePower(on)], &mut []), 1, deadline)
     }
 
-    /// Reads XDATA 0xB450, the LTSSM's state. Also returns whether the PCIe link is up.
+    /// Reads the state of the PCIe link.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn link_state(&mut self) -> Result<(u8, bool), ControlError> {
+    pub fn link(&mut self) -> Result<Link, ControlError> {
         let mut state = [0];
         self.xdata_read(LTSSM, &mut state)?;
-        Ok((state[0], state[0] == LINK_UP))
+        Ok(Link::of(state[0]))
     }
 
     /// Brings the PCIe link up, within a deadline: switches PCIe's power on with F3 unless the link is up already, and
@@ -195,24 +196,24 @@ impl OpenBridge {
     /// [`ControlError::LinkDown`] with the LTSSM's state; [`ControlError::Interrupted`]; any other [`ControlError`].
     pub fn bring_link_up(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<(), ControlError> {
         let begun = Instant::now();
-        let (mut ltssm, mut is_up) = self.link_state()?;
-        if !is_up {
-            info!("the PCIe link is down ({ltssm:#04x}): PCIe power on");
+        let mut link = self.link()?;
+        if !link.is_up {
+            info!("the PCIe link is down ({:#04x}): PCIe power on", link.ltssm);
             match self.pcie_power_within(true, deadline) {
-                Ok(()) | Err(ControlError::Stalled { .. }) => (ltssm, is_up) = self.link_state()?,
+                Ok(()) | Err(ControlError::Stalled { .. }) => link = self.link()?,
                 Err(error) => return Err(error),
             }
         }
-        while !is_up {
+        while !link.is_up {
             interrupt.check()?;
             let rest = deadline.saturating_sub(begun.elapsed());
             if rest.is_zero() {
                 // Without 12 V PCIe never leaves reset. An error of C0 must not replace this one.
                 let supply = self.supply().ok().flatten().and_then(|supply| supply.measured);
-                return Err(ControlError::LinkDown { waited: deadline, ltssm, supply });
+                return Err(ControlError::LinkDown { waited: deadline, ltssm: link.ltssm, supply });
             }
             thread::sleep(rest.min(TICK));
-            (ltssm, is_up) = self.link_state()?;
+            link = self.link()?;
         }
         Ok(())
     }

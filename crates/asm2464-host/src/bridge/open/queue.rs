@@ -35,7 +35,7 @@ struct Flight {
 
 /// Reasons a stream ended early.
 #[derive(Debug, derive_more::From)]
-enum Failure {
+enum RunError {
     /// This transfer failed. Others may be in flight.
     #[from(skip)]
     Transfer(OpenJob, PipeError),
@@ -81,9 +81,9 @@ impl TransferQueue {
         depth: usize,
         timeout: Duration,
     ) -> Result<(), ControlError> {
-        let outcome = self.try_run(work, depth.clamp(1, MAX_DEPTH), timeout).map_err(|failure| match failure {
-            Failure::Transfer(job, source) => self.failed(job, source, timeout),
-            Failure::Other(error) => error,
+        let outcome = self.try_run(work, depth.clamp(1, MAX_DEPTH), timeout).map_err(|error| match error {
+            RunError::Transfer(job, source) => self.failed(job, source, timeout),
+            RunError::Other(error) => error,
         });
         self.take_back();
         if outcome.is_err() {
@@ -92,14 +92,14 @@ impl TransferQueue {
         outcome
     }
 
-    fn try_run(&mut self, work: &mut dyn OpenWorkload, depth: usize, timeout: Duration) -> Result<(), Failure> {
+    fn try_run(&mut self, work: &mut dyn OpenWorkload, depth: usize, timeout: Duration) -> Result<(), RunError> {
         let mut next = work.next();
         while next.is_some() || !self.in_flight.is_empty() {
             while let Some(job) = next
                 && self.in_flight.len() < depth
                 && self.in_flight.front().is_none_or(|flight| flight.job.goes_with(job))
             {
-                self.submit(job, work).map_err(|error| Failure::Transfer(job, error))?;
+                self.submit(job, work).map_err(|error| RunError::Transfer(job, error))?;
                 next = work.next();
             }
             self.reap_oldest(work, timeout)?;
@@ -180,7 +180,7 @@ impl TransferQueue {
         }
     }
 
-    fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), Failure> {
+    fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), RunError> {
         let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
         let outcome = self.reap(timeout).and_then(|reaped| match reaped.end {
             // Failures come in any order: Linux ends an unplugged unit's transfers from the newest on.
@@ -191,7 +191,7 @@ impl TransferQueue {
             }
             TransferEnd::Completed => Ok(reaped.moved),
         });
-        let moved = outcome.map_err(|error| Failure::Transfer(job, error))?;
+        let moved = outcome.map_err(|error| RunError::Transfer(job, error))?;
         let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());
         let request = OpenRequest::of(job, self.armed_by);
         if moved != job.len() {
@@ -241,13 +241,13 @@ impl TransferQueue {
     fn ask(&mut self) -> Result<(), PipeError> {
         let armed_by = self.armed_by;
         let ask = OpenCommand::XdataRead { from: DMA_STATE, len: 1 };
-        let answer = self.try_run(&mut Requests::new([ask], &mut [0]), 1, ASK_TIMEOUT);
+        let answer = self.try_run(&mut ControlRequests::new([ask], &mut [0]), 1, ASK_TIMEOUT);
         self.take_back();
         self.armed_by = armed_by;
         match answer {
             Ok(()) => Ok(()),
-            Err(Failure::Transfer(_, error)) => Err(error),
-            Err(Failure::Other(error)) => Err(PipeError::Other(error.to_string())),
+            Err(RunError::Transfer(_, error)) => Err(error),
+            Err(RunError::Other(error)) => Err(PipeError::Other(error.to_string())),
         }
     }
 
@@ -321,19 +321,19 @@ impl SramDma {
 pub(super) const BULK_LEN: usize = 4 * SRAM_SLOT_LEN;
 
 /// Control requests. Their answers fill a buffer, one after the other.
-pub(super) struct Requests<'a, I> {
+pub(super) struct ControlRequests<'a, I> {
     commands: I,
     answer: &'a mut [u8],
     found: usize,
 }
 
-impl<'a, I: Iterator<Item = OpenCommand>> Requests<'a, I> {
+impl<'a, I: Iterator<Item = OpenCommand>> ControlRequests<'a, I> {
     pub(super) fn new(commands: impl IntoIterator<IntoIter = I>, answer: &'a mut [u8]) -> Self {
         Self { commands: commands.into_iter(), answer, found: 0 }
     }
 }
 
-impl<I: Iterator<Item = OpenCommand>> OpenWorkload for Requests<'_, I> {
+impl<I: Iterator<Item = OpenCommand>> OpenWorkload for ControlRequests<'_, I> {
     fn next(&mut self) -> Option<OpenJob> {
         self.commands.next().map(OpenJob::Control)
     }

@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use asm2464::Coded as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::tlp::CompletionStatus;
+use asm2464::{Bdf, Coded as _};
 
 use super::queue::BULK_LEN;
 use super::*;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
+use crate::pcie::Link;
 
 /// What the host sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,12 +247,15 @@ fn f0_carries_format_enables_address_and_value_and_asks_for_the_completion_if_on
     let done = || Ok(vec![0x02, 0x10, 0x4C, 0x74, 0, 4, 0, 0]);
     let ask = || control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
     let f0 = |format, enables, data: [u8; 12]| control([0x40, 0xF0, format, enables, 0, 0, 12, 0], &data);
-    let read = Tlp::config_read(4, 0, 1, 0x10);
+    let read = Tlp::config_read(Bdf::new(4, 0, 1), 0x10);
     let cases = [
-        (Tlp::config_read(0, 0, 0, 0x18), f0(0x04, 0x0F, [0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
+        (Tlp::config_read(Bdf::ROOT, 0x18), f0(0x04, 0x0F, [0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
         (read, f0(0x05, 0x0F, [0x10, 0, 0x01, 4, 0, 0, 0, 0, 0, 0, 0, 0])),
-        (Tlp::config_write(0, 0, 0, 4, 7), f0(0x44, 0x0F, [4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0])),
-        (Tlp::config_write(1, 31, 7, 4, 7).with_enables(3), f0(0x45, 0x03, [4, 0, 0xFF, 1, 0, 0, 0, 0, 7, 0, 0, 0])),
+        (Tlp::config_write(Bdf::ROOT, 4, 7), f0(0x44, 0x0F, [4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0])),
+        (
+            Tlp::config_write(Bdf::new(1, 31, 7), 4, 7).with_enables(3),
+            f0(0x45, 0x03, [4, 0, 0xFF, 1, 0, 0, 0, 0, 7, 0, 0, 0]),
+        ),
         (Tlp::memory_read(0x12_3456_7890), f0(0x20, 0x0F, [0x90, 0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 0])),
     ];
     for (tlp, expected) in cases {
@@ -554,7 +558,8 @@ fn f4_restarts_at_super_speed_and_only_a_refusal_is_an_error() {
 #[test]
 fn the_link_is_up_when_0xb450_reads_78() {
     let (mut unit, log) = unit(vec![Ok(vec![0x78]), Ok(vec![0x11])]);
-    assert_eq!((unit.link_state(), unit.link_state()), (Ok((0x78, true)), Ok((0x11, false))));
+    let (up, down) = (Link { ltssm: 0x78, is_up: true }, Link { ltssm: 0x11, is_up: false });
+    assert_eq!((unit.link(), unit.link()), (Ok(up), Ok(down)));
     assert_eq!(sent(&log)[0], control([0xC0, 0xE4, 0x50, 0xB4, 0, 0, 1, 0], &[]));
 }
 

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use derive_more::Display;
 
 use super::{Sysfs, names, read};
 use crate::bridge::PortPath;
@@ -19,81 +21,67 @@ const TAG: &str = "uaccess";
 const MAX_RULES: u64 = 1 << 20;
 
 /// Why this user may not open a unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum NoAccess {
-    /// No rule covers its USB ID.
-    NoRule,
     /// This file of asmpatch's rules doesn't cover its USB ID.
+    #[display("the udev rules in {} don't cover its USB ID", _0.display())]
     StaleRule(PathBuf),
     /// This file covers it, but udev has not applied it to the unit.
+    #[display("the udev rules in {} came after it was plugged in", _0.display())]
     NotReplugged(PathBuf),
     /// A rule gives the unit to whoever sits at this machine, and this session has no seat.
+    #[display("it belongs to whoever sits at this machine, and this session has no seat")]
     NoSeat,
 }
 
-/// Where udev keeps rules and its database.
-#[derive(Debug, Clone)]
-pub struct Udev {
-    rules: Vec<PathBuf>,
-    database: PathBuf,
+/// Finds out why the unit at a port can't be opened. `None` if no rule covers its USB ID, or if the system doesn't tell.
+pub(in crate::usb) fn no_access(port: &PortPath) -> Option<NoAccess> {
+    no_access_by(&Sysfs::system(), &RULES.map(PathBuf::from), Path::new(DATABASE), port)
 }
 
-impl Udev {
-    /// Those of this system.
-    pub fn system() -> Self {
-        Self { rules: RULES.map(PathBuf::from).to_vec(), database: DATABASE.into() }
+/// The same, with these folders of rules and this database.
+fn no_access_by(sysfs: &Sysfs, rules: &[PathBuf], database: &Path, port: &PortPath) -> Option<NoAccess> {
+    let device = sysfs.device(port);
+    let attribute = |name: &str| read(&device.join(name));
+    let (vendor, product, number) = (attribute("idVendor"), attribute("idProduct"), attribute("dev"));
+    if vendor.is_empty() || product.is_empty() || number.is_empty() {
+        return None;
     }
-
-    /// Those in other folders with the same structure.
-    pub fn at(rules: Vec<PathBuf>, database: impl Into<PathBuf>) -> Self {
-        Self { rules, database: database.into() }
+    let entry = fs::read_to_string(database.join(format!("c{number}"))).unwrap_or_default();
+    if entry.lines().any(|line| line.strip_prefix("G:") == Some(TAG)) {
+        return Some(NoAccess::NoSeat);
     }
-
-    /// Finds out why the unit at a port can't be opened. `None` if the system doesn't tell.
-    pub fn no_access(&self, sysfs: &Sysfs, port: &PortPath) -> Option<NoAccess> {
-        let device = sysfs.device(port);
-        let attribute = |name: &str| read(&device.join(name));
-        let (vendor, product, number) = (attribute("idVendor"), attribute("idProduct"), attribute("dev"));
-        if vendor.is_empty() || product.is_empty() || number.is_empty() {
-            return None;
+    let mut stale = None;
+    for file in files_of_rules(rules) {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let has_id = |line: &str| [&vendor, &product].iter().all(|id| line.contains(&format!("\"{id}\"")));
+        if text.lines().any(|line| line.contains(TAG) && has_id(line)) {
+            return Some(NoAccess::NotReplugged(file));
         }
-        let entry = fs::read_to_string(self.database.join(format!("c{number}"))).unwrap_or_default();
-        let is_tagged = entry.lines().any(|line| line.strip_prefix("G:") == Some(TAG));
-        if is_tagged {
-            return Some(NoAccess::NoSeat);
+        if file.file_name().is_some_and(|name| name.to_string_lossy().contains("asmpatch")) {
+            stale = Some(NoAccess::StaleRule(file));
         }
-        let mut stale = None;
-        for file in self.files() {
-            let Ok(text) = fs::read_to_string(&file) else { continue };
-            let has_id = |line: &str| [&vendor, &product].iter().all(|id| line.contains(&format!("\"{id}\"")));
-            if text.lines().any(|line| line.contains(TAG) && has_id(line)) {
-                return Some(NoAccess::NotReplugged(file));
-            }
-            if file.file_name().is_some_and(|name| name.to_string_lossy().contains("asmpatch")) {
-                stale = Some(file);
-            }
-        }
-        Some(stale.map_or(NoAccess::NoRule, NoAccess::StaleRule))
     }
+    stale
+}
 
-    /// The files of rules that udev reads, and that are short enough to be some.
-    fn files(&self) -> Vec<PathBuf> {
-        let mut seen = BTreeSet::new();
-        let mut files = Vec::new();
-        for folder in &self.rules {
-            for name in names(folder) {
-                let file = folder.join(&name);
-                // A file takes the place of one with its name in a later folder, even if it holds no rules.
-                let is_first = seen.insert(name);
-                let is_rules = file.extension().is_some_and(|end| end == "rules")
-                    && fs::metadata(&file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_RULES);
-                if is_first && is_rules {
-                    files.push(file);
-                }
+/// The files of rules that udev reads, and that are short enough to be some.
+fn files_of_rules(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    let mut files = Vec::new();
+    for folder in folders {
+        for name in names(folder) {
+            let file = folder.join(&name);
+            // A file takes the place of one with its name in a later folder, even if it holds no rules.
+            let is_first = seen.insert(name);
+            let is_rules = file.extension().is_some_and(|end| end == "rules")
+                && fs::metadata(&file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_RULES);
+            if is_first && is_rules {
+                files.push(file);
             }
         }
-        files
     }
+    files
 }
 
 #[cfg(test)]
@@ -113,8 +101,7 @@ mod tests {
         }
         let sysfs = Sysfs::at(root.path().join("sys"), "/nowhere", "/nowhere");
         let rules = ["rules", "lib"].map(|folder| root.path().join(folder)).to_vec();
-        let udev = Udev::at(rules, root.path().join("data"));
-        let why = udev.no_access(&sysfs, &"3-1.2".parse().unwrap());
+        let why = no_access_by(&sysfs, &rules, &root.path().join("data"), &"3-1.2".parse().unwrap());
         let name = |file: PathBuf| PathBuf::from(file.file_name().unwrap());
         match why {
             Some(NoAccess::StaleRule(file)) => Some(NoAccess::StaleRule(name(file))),
@@ -129,13 +116,13 @@ mod tests {
             |product: &str| format!("ATTR{{idVendor}}==\"174c\", ATTR{{idProduct}}==\"{product}\", TAG+=\"uaccess\"\n");
         let (covers, other) = (rule("2464"), rule("2463"));
         let ours = "rules/70-asmpatch.rules";
-        assert_eq!(why(&[]), Some(NoAccess::NoRule));
-        assert_eq!(why(&[("rules/99-mine.rules", &other)]), Some(NoAccess::NoRule));
+        assert_eq!(why(&[]), None);
+        assert_eq!(why(&[("rules/99-mine.rules", &other)]), None);
         assert_eq!(why(&[(ours, &other)]), Some(NoAccess::StaleRule("70-asmpatch.rules".into())));
         assert_eq!(why(&[(ours, &covers)]), Some(NoAccess::NotReplugged("70-asmpatch.rules".into())));
         assert_eq!(why(&[(ours, &covers), ("data/c189:300", "I:1\nG:uaccess\n")]), Some(NoAccess::NoSeat));
         // Not a file of rules, and not this unit's entry.
-        assert_eq!(why(&[("rules/asmpatch.rules.old", &covers)]), Some(NoAccess::NoRule));
+        assert_eq!(why(&[("rules/asmpatch.rules.old", &covers)]), None);
         assert_eq!(
             why(&[(ours, &covers), ("data/c189:301", "G:uaccess\n")]),
             Some(NoAccess::NotReplugged("70-asmpatch.rules".into()))
@@ -156,6 +143,8 @@ mod tests {
     #[test]
     fn a_system_that_tells_nothing_about_the_unit_gives_no_reason() {
         let nowhere = Sysfs::at("/nowhere", "/nowhere", "/nowhere");
-        assert_eq!(Udev::at(vec!["/nowhere".into()], "/nowhere").no_access(&nowhere, &"3-1.2".parse().unwrap()), None);
+        let nowhere_else = Path::new("/nowhere");
+        let port = "3-1.2".parse().unwrap();
+        assert_eq!(no_access_by(&nowhere, &[nowhere_else.to_owned()], nowhere_else, &port), None);
     }
 }

@@ -1,16 +1,19 @@
-//! Linux's information about a unit without opening it: strings, kernel driver, disks, mounts, and the processes that have a
-//! USB device open or hold a file's lock.
+//! Linux's information about a unit without opening it: strings, kernel driver, disks, and the processes that have a USB
+//! device open or hold a file's lock. And what surrounds the unit: runtime suspend, the link's errors, the CPU's governor,
+//! and the port's peer: a USB 3 connector's USB 2 and SuperSpeed halves are two ports, on two buses.
 //!
-//! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block; proc_pid_mountinfo(5), proc_pid_fd(5),
-//! proc_pid_comm(5), proc_locks(5).
+//! Source: the kernel's `Documentation/ABI` for /sys/bus/usb; `sysfs-devices-power` and `sysfs-bus-usb` (`peer`) in
+//! `Documentation/ABI/testing`; `Documentation/admin-guide/pm/cpufreq.rst`; proc_pid_fd(5), proc_pid_comm(5),
+//! proc_locks(5). `portli` is not in mainline's sysfs: commaai/agnos-kernel-sdm845 pull request 125; xHCI 1.2, 5.4.10.
 
 mod access;
-mod surroundings;
+mod disks;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests;
 mod tunnelled;
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -18,10 +21,16 @@ use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
 
+use super::power;
 use crate::bridge::PortPath;
 
-pub use access::{NoAccess, Udev};
-pub use tunnelled::{TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels, Waits};
+pub use access::NoAccess;
+pub(super) use access::no_access;
+pub use disks::{DiskError, DiskUse, FreeDisk, UncheckedDisk, Use, refuse_mounted};
+pub use tunnelled::{TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
+
+/// Number of folders between a root hub and the host controller's own, at most.
+const CONTROLLER_DEPTH: usize = 4;
 
 /// The kernel's file systems, at any mount points.
 #[derive(Debug, Clone)]
@@ -33,68 +42,6 @@ pub struct Sysfs {
     claim: fn(&Path) -> io::Result<File>,
 }
 
-/// The disks behind a unit, which nothing uses. While this value lives, nobody else can mount or claim those in `held`.
-#[derive(Debug)]
-pub struct FreeDisk {
-    /// The disks, opened exclusively.
-    pub held: Vec<File>,
-    /// Whether the disk could be opened exclusively, which needs root and its node. If not, only mounts, swap and
-    /// holders were checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS,
-    /// which reports nothing.
-    pub is_checked: bool,
-}
-
-/// A use of a disk.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
-#[display("{device} {by}")]
-pub struct DiskUse {
-    /// The disk or partition, as in `sda1`.
-    pub device: String,
-    /// What it is used for.
-    pub by: Use,
-}
-
-/// Kinds of uses of a disk or partition.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
-pub enum Use {
-    /// Mounted at this place.
-    #[display("at {_0}")]
-    Mounted(String),
-    /// Used as swap.
-    #[display("as swap")]
-    Swap,
-    /// Held by another block device on top of it, as in `dm-0`.
-    #[display("by {_0}")]
-    HeldBy(String),
-    /// Claimed by a program or mount that this process can't see.
-    #[display("by another program or kernel (it can't be opened exclusively)")]
-    Claimed,
-}
-
-/// A disk for which the system doesn't report whether it is in use.
-#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
-#[display("{name} ({why})")]
-pub struct UncheckedDisk {
-    /// The disk, as in `sda`.
-    pub name: String,
-    /// Why it can't be opened for the check.
-    pub why: String,
-}
-
-/// Reasons the disks behind a unit are not free.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotFree {
-    /// They are in use.
-    InUse(Vec<DiskUse>),
-    /// No use is seen, but these can't be checked.
-    Unchecked(Vec<UncheckedDisk>),
-}
-
-/// Depth of the `block` folder below an interface: host, target and logical unit.
-const DEPTH_TO_BLOCK: usize = 4;
-/// Maximum depth of a stack of partition, crypt, logical volume and so on.
-const DEPTH_OF_HOLDERS: usize = 8;
-
 impl Sysfs {
     /// The file systems of this system.
     pub fn system() -> Self {
@@ -103,7 +50,7 @@ impl Sysfs {
 
     /// Uses any three folders with the same structure.
     pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>, dev: impl Into<PathBuf>) -> Self {
-        Self { sys: sys.into(), proc: proc.into(), dev: dev.into(), claim: open_exclusively }
+        Self { sys: sys.into(), proc: proc.into(), dev: dev.into(), claim: disks::open_exclusively }
     }
 
     /// Folder of a device or, by a name such as `3-1.2:1.0`, of an interface.
@@ -127,112 +74,58 @@ impl Sysfs {
 
     /// Name of the kernel driver that holds interface 0.
     pub fn driver(&self, port: &PortPath) -> Option<String> {
-        let target = fs::read_link(self.device(format_args!("{port}:1.0")).join("driver")).ok()?;
-        Some(target.file_name()?.to_string_lossy().into_owned())
+        link_target(&self.device(format_args!("{port}:1.0")).join("driver"))
     }
 
-    /// The disks behind the unit, as in `sda`.
-    pub fn disks(&self, port: &PortPath) -> Vec<String> {
-        let mut disks = Vec::new();
-        blocks_below(&self.device(format_args!("{port}:1.0")), DEPTH_TO_BLOCK, &mut disks);
-        disks.sort();
-        disks
-    }
-
-    /// Uses of the unit's disks: mounts and swap, also through partitions and devices stacked on them.
-    pub fn uses(&self, port: &PortPath) -> Vec<DiskUse> {
-        let mut devices = Vec::new();
-        for disk in self.disks(port) {
-            self.stack(&disk, DEPTH_OF_HOLDERS, &mut devices);
-        }
-        let mounts = mounts_in(&read(&self.proc.join("self/mountinfo")));
-        let swaps = read(&self.proc.join("swaps"));
-        let mut uses = Vec::new();
-        for device in devices {
-            let number = read(&self.block(&device).join("dev"));
-            let node = format!("/dev/{device}");
-            for mount in &mounts {
-                if mount.device_number == number || mount.source == node {
-                    uses.push(DiskUse { device: device.clone(), by: Use::Mounted(mount.place.clone()) });
-                }
-            }
-            if swaps.lines().skip(1).any(|line| line.split_whitespace().next() == Some(node.as_str())) {
-                uses.push(DiskUse { device: device.clone(), by: Use::Swap });
-            }
-        }
-        uses.sort();
-        uses.dedup();
-        uses
-    }
-
-    /// Takes the disks behind the unit, so that nobody else can begin to use them.
-    ///
-    /// Besides mounts and swap of this process's namespace, it checks for block devices on top of the disks. It opens
-    /// each disk and partition with `O_EXCL`, which the kernel refuses for anything mounted or claimed by anybody
-    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] is `false`. It is also `false` if the disk
-    /// can't be opened for another reason, as in a container without its node, and `is_vouched_for` says that the user
-    /// answers for it.
-    ///
-    /// # Errors
-    /// [`NotFree`].
-    pub fn free_disk(&self, port: &PortPath, is_vouched_for: &dyn Fn(&str) -> bool) -> Result<FreeDisk, NotFree> {
-        let mut uses = self.uses(port);
-        let mut unchecked: Vec<UncheckedDisk> = Vec::new();
-        let mut held = Vec::new();
-        let mut is_checked = true;
-        let is_seen_in_use = !uses.is_empty();
-        for disk in self.disks(port).into_iter().filter(|_| !is_seen_in_use) {
-            // Open the whole disk last: once it is held, no partition can be claimed, not even by this process.
-            let devices = self.partitions(&disk).into_iter().chain([disk.clone()]);
-            for device in devices {
-                let of = |by| DiskUse { device: device.clone(), by };
-                uses.extend(names(&self.block(&device).join("holders")).into_iter().map(Use::HeldBy).map(of));
-                // The kernel writes a slash in a device's name as an exclamation mark.
-                match (self.claim)(&self.dev.join(device.replace('!', "/"))) {
-                    Ok(file) if device == disk => held.push(file),
-                    Ok(_) => {}
-                    Err(error) if error.raw_os_error() == Some(libc::EACCES) => is_checked = false,
-                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                        if uses.is_empty() {
-                            uses.push(of(Use::Claimed));
-                        }
-                    }
-                    // The disk left meanwhile, and its uses with it.
-                    Err(_) if !self.block(&device).exists() => {}
-                    Err(_) if is_vouched_for(&disk) => is_checked = false,
-                    Err(_) if unchecked.iter().any(|other| other.name == disk) => {}
-                    Err(error) => unchecked.push(UncheckedDisk { name: disk.clone(), why: error.to_string() }),
-                }
-            }
-        }
-        match (uses.is_empty(), unchecked.is_empty()) {
-            (true, true) => Ok(FreeDisk { held, is_checked }),
-            (true, false) => Err(NotFree::Unchecked(unchecked)),
-            (false, _) => Err(NotFree::InUse(uses)),
+    /// The port that shares a connector with this one. A unit whose link comes up at the other speed appears there.
+    pub fn peer(&self, port: &PortPath) -> Option<PortPath> {
+        let (last, hubs) = port.ports().split_last()?;
+        let folder = match PortPath::new(port.bus(), hubs.to_vec()) {
+            Some(hub) => format!("{hub}/{hub}:1.0/{hub}-port{last}"),
+            None => format!("usb{bus}/{bus}-0:1.0/usb{bus}-port{last}", bus = port.bus()),
+        };
+        let name = link_target(&self.sys.join("bus/usb/devices").join(folder).join("peer"))?;
+        let (hub, number) = name.rsplit_once("-port")?;
+        match hub.strip_prefix("usb") {
+            Some(bus) => format!("{bus}-{number}").parse().ok(),
+            None => format!("{hub}.{number}").parse().ok(),
         }
     }
 
-    fn block(&self, device: &str) -> PathBuf {
-        self.sys.join("class/block").join(device)
+    /// Names of the unit and of the hubs above it that the kernel may suspend, from the unit up. `None` if the system
+    /// doesn't report it for the unit.
+    pub fn may_sleep(&self, port: &PortPath) -> Option<Vec<String>> {
+        let control = |name: &String| line(&self.device(name).join(power::CONTROL));
+        let chain: Vec<String> = power::names(port).collect();
+        control(chain.first()?)?;
+        Some(chain.into_iter().filter(|name| control(name).as_deref() == Some("auto")).collect())
     }
 
-    fn partitions(&self, device: &str) -> Vec<String> {
-        let folder = self.block(device);
-        names(&folder).into_iter().filter(|entry| folder.join(entry).join("partition").exists()).collect()
+    /// The CPUs' frequency governors, each once.
+    pub fn governors(&self) -> Vec<String> {
+        let cpus = self.sys.join("devices/system/cpu");
+        let governor = |name: String| line(&cpus.join(name).join("cpufreq/scaling_governor"));
+        names(&cpus).into_iter().filter_map(governor).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Collects a block device, its partitions, and the holders of any of them.
-    fn stack(&self, device: &str, depth: usize, found: &mut Vec<String>) {
-        if depth == 0 || found.iter().any(|known| known == device) {
-            return;
-        }
-        found.push(device.to_owned());
-        for partition in self.partitions(device) {
-            self.stack(&partition, depth - 1, found);
-        }
-        for holder in names(&self.block(device).join("holders")) {
-            self.stack(&holder, depth - 1, found);
-        }
+    /// Number of link errors that the unit's host controller has counted, modulo 2^16. `None` if the kernel doesn't
+    /// show it.
+    pub fn link_errors(&self, port: &PortPath) -> Option<u16> {
+        let root_hub = fs::canonicalize(self.device(format_args!("usb{}", port.bus()))).ok()?;
+        let mut above = root_hub.ancestors().skip(1).take(CONTROLLER_DEPTH);
+        let portli = above.find_map(|folder| line(&folder.join("portli")))?;
+        let value = match portli.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16),
+            None => portli.parse(),
+        };
+        // The upper half holds the numbers of lanes.
+        value.ok().map(|value| value as u16)
+    }
+
+    /// Number of the unit's bus, and its address on it.
+    pub fn address(&self, port: &PortPath) -> Option<(u8, u8)> {
+        let number = |file: &str| line(&self.device(port).join(file))?.parse().ok();
+        Some((number("busnum")?, number("devnum")?))
     }
 }
 
@@ -244,35 +137,6 @@ fn bounded(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Opens the node read-only and without waiting for a medium, so that it changes nothing.
-#[cfg(unix)]
-fn open_exclusively(node: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(node)
-}
-
-#[cfg(not(unix))]
-fn open_exclusively(node: &Path) -> io::Result<File> {
-    File::open(node)
-}
-
-fn blocks_below(folder: &Path, depth: usize, found: &mut Vec<String>) {
-    for name in names(folder) {
-        let path = folder.join(&name);
-        if name == "block" {
-            found.extend(names(&path));
-        } else if depth > 0 && is_scsi_level(&name) && path.is_dir() {
-            blocks_below(&path, depth - 1, found);
-        }
-    }
-}
-
-/// Whether a name is a level of the SCSI tree: host6, target6:0:0, 6:0:0:0. These are real folders; the links beside
-/// them lead in circles.
-fn is_scsi_level(name: &str) -> bool {
-    name.starts_with("host") || name.starts_with("target") || name.split(':').count() == 4
-}
-
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -280,53 +144,20 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Name of the file or folder that a link points to.
+fn link_target(link: &Path) -> Option<String> {
+    Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
 /// Reads a kernel file, without the end of its last line. A missing file counts as empty.
 pub(super) fn read(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()).unwrap_or_default()
 }
 
-/// One mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
-    /// `major:minor`.
-    pub device_number: String,
-    /// The mount point, unescaped.
-    pub place: String,
-    /// The mounted device, unescaped: `/dev/sda1`.
-    pub source: String,
-}
-
-/// Parses every line that has the format's fields; skips other lines.
-fn mounts_in(text: &str) -> Vec<Mount> {
-    text.lines().filter_map(line).collect()
-}
-
-fn line(line: &str) -> Option<Mount> {
-    let mut fields = line.split(' ');
-    let device_number = fields.nth(2)?.to_owned();
-    let place = unescaped(fields.nth(1)?);
-    // Optional fields end with a dash; file system type and source follow.
-    let source = unescaped(fields.skip_while(|field| *field != "-").nth(2)?);
-    Some(Mount { device_number, place, source })
-}
-
-/// Undoes the escaping of space, tab, newline and backslash as three octal digits.
-fn unescaped(field: &str) -> String {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        match tail {
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if byte == b'\\' => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+/// Reads a kernel file of one line. `None` if it can't be read or is empty.
+fn line(path: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(&bounded(path)?).trim_end().to_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 /// A process that has a device open or holds its lock.
@@ -344,70 +175,167 @@ impl Sysfs {
     /// The processes, except this one, that have a USB device open. Only root sees other users' processes.
     pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
         let node = self.dev.join(format!("bus/usb/{bus:03}/{address:03}"));
-        let holder = |name: &String| {
-            let pid = name.parse().ok().filter(|pid| *pid != std::process::id())?;
-            let folder = self.proc.join(name);
+        let mut found = Vec::new();
+        for name in names(&self.proc) {
+            let Ok(pid) = name.parse() else { continue };
+            if pid == std::process::id() {
+                continue;
+            }
+            let folder = self.proc.join(&name);
             let descriptors = folder.join("fd");
             let is_node = |name: &String| fs::read_link(descriptors.join(name)).is_ok_and(|target| target == node);
-            let has_open = names(&descriptors).iter().any(is_node);
-            has_open.then(|| Process { pid, command: read(&folder.join("comm")) })
-        };
-        let mut found: Vec<Process> = names(&self.proc).iter().filter_map(holder).collect();
+            if names(&descriptors).iter().any(is_node) {
+                found.push(Process { pid, command: read(&folder.join("comm")) });
+            }
+        }
         found.sort();
         found
     }
 
     /// The processes that hold a lock of flock(2) on a file. Only Linux reports them.
     pub(super) fn lock_holders(&self, file: &File) -> Vec<Process> {
-        let inode = file.metadata().ok().and_then(|metadata| inode(&metadata));
-        inode.map(|inode| self.holders_of(inode)).unwrap_or_default()
+        file.metadata().map(|metadata| self.holders_of(&metadata)).unwrap_or_default()
     }
 
-    /// The processes that hold a lock of flock(2) on the file with this inode.
-    pub(super) fn holders_of(&self, inode: u64) -> Vec<Process> {
-        let holder = |line: &str| {
+    /// The processes that hold a lock of flock(2) on the file at this path. Opens nothing, and follows no link.
+    pub fn lock_holders_at(&self, path: &Path) -> Vec<Process> {
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_file() => self.holders_of(&metadata),
+            _ => Vec::new(),
+        }
+    }
+
+    fn holders_of(&self, file: &Metadata) -> Vec<Process> {
+        let Some(inode) = inode(file).map(|inode| inode.to_string()) else { return Vec::new() };
+        let mut holders = Vec::new();
+        for line in read(&self.proc.join("locks")).lines() {
             // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
-            let [_, "FLOCK", _, _, pid, place, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-                return None;
-            };
-            let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
-            let pid = pid.parse().ok().filter(|_| is_it)?;
-            Some(Process { pid, command: read(&self.proc.join(pid.to_string()).join("comm")) })
-        };
-        read(&self.proc.join("locks")).lines().filter_map(holder).collect()
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, "FLOCK", _, _, pid, place, ..] = fields[..] else { continue };
+            if let Ok(pid) = pid.parse::<u32>()
+                && place.rsplit(':').next() == Some(inode.as_str())
+            {
+                holders.push(Process { pid, command: read(&self.proc.join(format!("{pid}/comm"))) });
+            }
+        }
+        holders
     }
 }
 
 #[cfg(unix)]
-pub(super) fn inode(metadata: &Metadata) -> Option<u64> {
+fn inode(metadata: &Metadata) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Some(metadata.ino())
 }
 
 #[cfg(not(unix))]
-pub(super) fn inode(_: &Metadata) -> Option<u64> {
+fn inode(_: &Metadata) -> Option<u64> {
     None
 }
 
+#[cfg(unix)]
 #[cfg(test)]
-mod mounts {
+mod surroundings {
     use super::*;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
-    #[test]
-    fn fields_are_found_past_any_number_of_optional_ones() {
-        let text = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue\n\
-                bad line\n\
-                37 35 8:1 / /a\\134b rw - ext4 /dev/sda1 rw";
-        let mounts = mounts_in(text);
-        assert_eq!(mounts.len(), 2);
-        assert_eq!((mounts[0].place.as_str(), mounts[0].source.as_str()), ("/mnt2", "/dev/root"));
-        assert_eq!(mounts[1].place, "/a\\b");
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysfs) {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let at = |folder: &str| root.path().join(folder);
+        let sysfs = Sysfs::at(at("sys"), at("proc"), at("dev"));
+        (root, sysfs)
     }
 
-    proptest::proptest! {
-        #[test]
-        fn parsing_never_panics(text: String) {
-            let _ = mounts_in(&text);
+    fn port() -> PortPath {
+        "3-1.2".parse().unwrap()
+    }
+
+    #[test]
+    fn the_unit_and_the_hubs_that_may_be_suspended_are_named_from_the_unit_up() {
+        let named = |unit: &str| {
+            let place = |name: &str| format!("sys/bus/usb/devices/{name}/power/control");
+            let files = [(place("3-1.2"), unit), (place("3-1"), "on\n"), (place("usb3"), "auto\n")];
+            let (_root, sysfs) = tree(&files.each_ref().map(|(path, text)| (path.as_str(), *text)));
+            sysfs.may_sleep(&port()).unwrap()
+        };
+        assert_eq!(named("auto\n"), ["3-1.2", "usb3"]);
+        assert_eq!(named("on\n"), ["usb3"]);
+        assert_eq!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").may_sleep(&port()), None);
+    }
+
+    #[test]
+    fn each_governor_is_named_once() {
+        let cpu = |name: &str| format!("sys/devices/system/cpu/{name}/cpufreq/scaling_governor");
+        let (one, two, three) = (cpu("cpu0"), cpu("cpu1"), cpu("cpu2"));
+        let (_root, sysfs) = tree(&[(&one, "schedutil\n"), (&two, "powersave\n"), (&three, "powersave\n")]);
+        assert_eq!(sysfs.governors(), ["powersave", "schedutil"]);
+        assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").governors().is_empty());
+    }
+
+    #[test]
+    fn the_controllers_count_of_link_errors_is_the_lower_half_of_its_register() {
+        let controller = "sys/devices/platform/a600000.ssusb";
+        for (text, expected) in [
+            ("0x00120007\n", Some(7)),
+            ("0xffff\n", Some(0xFFFF)),
+            ("5\n", Some(5)),
+            ("", None),
+            ("0x\n", None),
+            ("many\n", None),
+        ] {
+            let (root, sysfs) = tree(&[(&format!("{controller}/portli"), text)]);
+            let hub = root.path().join(controller).join("xhci-hcd.0.auto/usb3");
+            fs::create_dir_all(&hub).unwrap();
+            let devices = root.path().join("sys/bus/usb/devices");
+            fs::create_dir_all(&devices).unwrap();
+            symlink(hub, devices.join("usb3")).unwrap();
+            assert_eq!(sysfs.link_errors(&port()), expected, "{text:?}");
+            assert_eq!(sysfs.link_errors(&"4-1".parse().unwrap()), None);
         }
+    }
+
+    #[test]
+    fn who_holds_the_lock_of_a_file_is_found_without_opening_it_and_not_through_a_link() {
+        let (root, sysfs) = tree(&[("am.lock", ""), ("proc/41/comm", "python3\n")]);
+        let file = root.path().join("am.lock");
+        assert!(sysfs.lock_holders_at(&file).is_empty());
+        let inode = fs::metadata(&file).unwrap().ino();
+        let locks = format!("1: FLOCK  ADVISORY  WRITE 41 00:13:{inode} 0 EOF\n");
+        fs::write(root.path().join("proc/locks"), locks).unwrap();
+        assert_eq!(sysfs.lock_holders_at(&file), [Process { pid: 41, command: "python3".to_owned() }]);
+        symlink(&file, root.path().join("link")).unwrap();
+        assert!(sysfs.lock_holders_at(&root.path().join("link")).is_empty());
+        assert!(sysfs.lock_holders_at(&root.path().join("missing")).is_empty());
+    }
+
+    #[test]
+    fn a_units_address_is_read() {
+        let folder = "sys/bus/usb/devices/3-1.2";
+        let (_root, sysfs) = tree(&[(&format!("{folder}/busnum"), "3\n"), (&format!("{folder}/devnum"), "17\n")]);
+        assert_eq!(sysfs.address(&port()), Some((3, 17)));
+        assert_eq!(sysfs.address(&"3-1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_connectors_other_port_is_found_on_a_root_hub_and_behind_another() {
+        let root = tempfile::tempdir().unwrap();
+        let devices = root.path().join("bus/usb/devices");
+        for (folder, peer) in [
+            ("usb3/3-0:1.0/usb3-port1", "../../../usb4/4-0:1.0/usb4-port1"),
+            ("3-1.4/3-1.4:1.0/3-1.4-port2", "../../../4-1.4/4-1.4:1.0/4-1.4-port2"),
+        ] {
+            fs::create_dir_all(devices.join(folder)).unwrap();
+            symlink(peer, devices.join(folder).join("peer")).unwrap();
+        }
+        let sysfs = Sysfs::at(root.path(), root.path(), root.path());
+        let peer = |port: &str| sysfs.peer(&port.parse().unwrap()).map(|peer| peer.to_string());
+        assert_eq!(peer("3-1").as_deref(), Some("4-1"));
+        assert_eq!(peer("3-1.4.2").as_deref(), Some("4-1.4.2"));
+        assert_eq!(peer("3-2"), None);
     }
 }

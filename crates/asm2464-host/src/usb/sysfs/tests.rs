@@ -53,15 +53,19 @@ fn used(device: &str, place: &str) -> DiskUse {
 
 /// The guard's result if nothing is mounted, nothing holds `sda2`, and the kernel answers an exclusive open with
 /// `claim`.
-fn guarded(claim: fn(&Path) -> io::Result<File>) -> Result<FreeDisk, NotFree> {
+fn guarded(claim: fn(&Path) -> io::Result<File>) -> Result<FreeDisk, DiskError> {
     guarded_with(claim, &[])
 }
 
 /// The same, if the user vouches for these disks.
-fn guarded_with(claim: fn(&Path) -> io::Result<File>, vouched_for: &[&str]) -> Result<FreeDisk, NotFree> {
+fn guarded_with(claim: fn(&Path) -> io::Result<File>, vouched_for: &[&str]) -> Result<FreeDisk, DiskError> {
     let (root, sysfs) = tree();
     fs::remove_dir_all(root.path().join("sys/block/sda/sda2/holders")).unwrap();
     Sysfs { claim, ..sysfs }.free_disk(&"3-1.2".parse().unwrap(), &|disk| vouched_for.contains(&disk))
+}
+
+fn in_use(used: DiskUse) -> DiskError {
+    DiskError::InUse { port: "3-1.2".parse().unwrap(), uses: vec![used] }
 }
 
 fn refused(number: i32) -> io::Result<File> {
@@ -78,7 +82,7 @@ fn a_disk_that_can_be_opened_exclusively_is_held() {
 #[test]
 fn a_disk_that_an_unknown_user_has_claimed_is_in_use() {
     let uses = guarded(|node| if node.ends_with("sda1") { refused(libc::EBUSY) } else { tempfile::tempfile() });
-    let claimed = NotFree::InUse(vec![DiskUse { device: "sda1".to_owned(), by: Use::Claimed }]);
+    let claimed = in_use(DiskUse { device: "sda1".to_owned(), by: Use::Claimed });
     assert_eq!(uses.unwrap_err(), claimed);
     // A known use counts, even if the user vouches for the disk.
     let busy = guarded_with(|node| refused(if node.ends_with("sda1") { libc::EBUSY } else { libc::ENOENT }), &["sda"]);
@@ -93,7 +97,7 @@ fn without_root_mounts_swap_and_holders_decide_and_the_guard_says_so() {
     let port = "3-1.2".parse().unwrap();
     let held = Sysfs { claim: |_| refused(libc::EACCES), ..sysfs }.free_disk(&port, &|_| true);
     let by_crypt = DiskUse { device: "sda2".to_owned(), by: Use::HeldBy("dm-0".to_owned()) };
-    assert_eq!(held.unwrap_err(), NotFree::InUse(vec![by_crypt]));
+    assert_eq!(held.unwrap_err(), in_use(by_crypt));
 }
 
 #[test]
@@ -106,9 +110,9 @@ fn a_disk_that_cannot_be_checked_is_refused_unless_the_user_vouches_for_it_by_na
             libc::ENXIO => |_: &Path| refused(libc::ENXIO),
             _ => |_: &Path| refused(libc::ENOMEDIUM),
         };
-        let unchecked = |result: Result<FreeDisk, NotFree>| match result.unwrap_err() {
-            NotFree::Unchecked(disks) => disks.into_iter().map(|disk| disk.name).collect::<Vec<_>>(),
-            NotFree::InUse(uses) => panic!("{number}: {uses:?}"),
+        let unchecked = |result: Result<FreeDisk, DiskError>| match result.unwrap_err() {
+            DiskError::Unchecked { disks, .. } => disks.into_iter().map(|disk| disk.name).collect::<Vec<_>>(),
+            DiskError::InUse { uses, .. } => panic!("{number}: {uses:?}"),
         };
         assert_eq!(unchecked(guarded(claim)), ["sda"], "{number}: the disk once, not each partition");
         assert_eq!(unchecked(guarded_with(claim, &["sdb", "sda1"])), ["sda"], "{number}");

@@ -9,7 +9,7 @@ use std::{fmt, fs};
 
 use asm2464::escape::Escape as _;
 
-use super::{Sysfs, bounded, names, read};
+use super::{Sysfs, line, link_target, names, read};
 
 /// Number of devices that are listed: more than any chain of one host has.
 const MAX_DEVICES: usize = 64;
@@ -25,20 +25,10 @@ pub struct TunnelledDevice {
     pub what: String,
     /// Whether the host has authorised it. Otherwise, nothing is tunnelled at all.
     pub is_authorized: bool,
-    /// What the host says about its authorisation, if the device waits for that.
+    /// What the host says about its authorisation, if the device waits for that: names and values, such as the UUID that
+    /// `boltctl enroll` takes.
     #[serde(skip)]
-    pub waits: Option<Waits>,
-}
-
-/// What a host says about a device that it has not authorised.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Waits {
-    /// The security level of the device's domain, as in `user`.
-    pub security: Option<String>,
-    /// The version of the host router's firmware, as in `28.0`.
-    pub nvm_version: Option<String>,
-    /// The device's UUID, which `boltctl enroll` takes.
-    pub uuid: Option<String>,
+    pub authorization: Vec<(&'static str, String)>,
 }
 
 impl fmt::Display for TunnelledDevice {
@@ -47,14 +37,9 @@ impl fmt::Display for TunnelledDevice {
         if !self.is_authorized {
             f.write_str(", which the host has not authorised")?;
         }
-        let Waits { security, nvm_version, uuid } = self.waits.clone().unwrap_or_default();
-        let known = [("security level", security), ("the host's NVM version", nvm_version), ("UUID", uuid)];
-        let mut before = ": ";
-        for (name, value) in known {
-            if let Some(value) = value {
-                write!(f, "{before}{name} {}", value.shown())?;
-                before = ", ";
-            }
+        for (index, (name, value)) in self.authorization.iter().enumerate() {
+            let before = if index == 0 { ":" } else { "," };
+            write!(f, "{before} {name} {}", value.shown())?;
         }
         f.write_str(")")
     }
@@ -96,26 +81,38 @@ impl Sysfs {
 
     /// The devices that are connected over USB4 or Thunderbolt, without the host's own routers.
     pub fn tunnelled(&self) -> Vec<TunnelledDevice> {
-        let devices = self.sys.join("bus/thunderbolt/devices");
-        let named = names(&devices).into_iter().filter(|name| is_device(name));
-        let described = named.filter_map(|name| {
-            let text = |file: &str| text(&devices.join(&name).join(file));
-            let pair = |files: [&str; 2]| {
-                let found: Vec<String> = files.into_iter().filter_map(text).collect();
-                (!found.is_empty()).then(|| found.join(" "))
+        let folder = self.sys.join("bus/thunderbolt/devices");
+        let mut devices = Vec::new();
+        for name in names(&folder).into_iter().filter(|name| is_device(name)) {
+            let device = folder.join(&name);
+            let pair = |first: &str, second: &str| {
+                let found: Vec<String> = [first, second].iter().filter_map(|file| line(&device.join(file))).collect();
+                if found.is_empty() { None } else { Some(found.join(" ")) }
             };
-            let unnamed = || Some(format!("unnamed, IDs {}", pair(["vendor", "device"])?));
-            let what = pair(["vendor_name", "device_name"]).or_else(unnamed)?;
-            let is_authorized = text("authorized").as_deref() != Some("0");
-            let domain = name.split('-').next().unwrap_or_default();
-            let waits = (!is_authorized).then(|| Waits {
-                security: self::text(&devices.join(format!("domain{domain}/security"))),
-                nvm_version: self::text(&devices.join(format!("{domain}-0/nvm_version"))),
-                uuid: text("unique_id"),
-            });
-            Some(TunnelledDevice { what, is_authorized, waits, name })
-        });
-        described.take(MAX_DEVICES).collect()
+            let what = match (pair("vendor_name", "device_name"), pair("vendor", "device")) {
+                (Some(names), _) => names,
+                (None, Some(ids)) => format!("unnamed, IDs {ids}"),
+                // It has just left.
+                (None, None) => continue,
+            };
+            let is_authorized = line(&device.join("authorized")).as_deref() != Some("0");
+            let mut authorization = Vec::new();
+            if !is_authorized {
+                let domain = name.split('-').next().unwrap_or_default();
+                for (says, file) in [
+                    ("security level", folder.join(format!("domain{domain}/security"))),
+                    ("the host's NVM version", folder.join(format!("{domain}-0/nvm_version"))),
+                    ("UUID", device.join("unique_id")),
+                ] {
+                    authorization.extend(line(&file).map(|value| (says, value)));
+                }
+            }
+            devices.push(TunnelledDevice { name, what, is_authorized, authorization });
+            if devices.len() == MAX_DEVICES {
+                break;
+            }
+        }
+        devices
     }
 }
 
@@ -126,11 +123,6 @@ fn is_device(name: &str) -> bool {
         let is_number = |text: &str, radix| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
         is_number(domain, 10) && is_number(route, 16) && route != "0"
     })
-}
-
-fn text(file: &Path) -> Option<String> {
-    let bytes = bounded(file)?;
-    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The chip's vendor on PCIe.
@@ -183,22 +175,24 @@ impl Sysfs {
     /// The docks that are PCIe switches here, each once, with the display controllers behind them.
     pub fn tunnelled_docks(&self) -> Vec<TunnelledDock> {
         let folder = self.sys.join("bus/pci/devices");
-        let all: Vec<Function> =
-            names(&folder).into_iter().filter_map(|address| Function::read(&folder, address)).collect();
-        let switches: Vec<&Function> = all.iter().filter(|function| function.is_switch()).collect();
-        // A switch's downstream ports have the same ID, and are behind its upstream port.
-        let is_outermost = |switch: &&&Function| !switches.iter().any(|other| switch.is_behind(other));
-        let dock = |switch: &&Function| TunnelledDock {
-            address: switch.address.clone(),
-            pci_id: switch.pci_id(),
-            gpus: all.iter().filter(|other| other.is_gpu() && other.is_behind(switch)).map(Function::gpu).collect(),
-        };
-        switches.iter().filter(is_outermost).map(dock).collect()
+        let all: Vec<PciFunction> =
+            names(&folder).into_iter().filter_map(|address| PciFunction::read(&folder, address)).collect();
+        let mut docks = Vec::new();
+        for switch in all.iter().filter(|function| function.is_switch()) {
+            // A switch's downstream ports have the same ID, and are behind its upstream port.
+            if all.iter().any(|other| other.is_switch() && switch.is_behind(other)) {
+                continue;
+            }
+            let gpus =
+                all.iter().filter(|other| other.is_gpu() && other.is_behind(switch)).map(PciFunction::gpu).collect();
+            docks.push(TunnelledDock { address: switch.address.clone(), pci_id: switch.pci_id(), gpus });
+        }
+        docks
     }
 }
 
 /// A function of a PCI device.
-struct Function {
+struct PciFunction {
     address: String,
     /// Its folder, below those of the bridges before it.
     place: PathBuf,
@@ -207,7 +201,7 @@ struct Function {
     class: u32,
 }
 
-impl Function {
+impl PciFunction {
     /// Reads a function; `None` if it has just left.
     fn read(folder: &Path, address: String) -> Option<Self> {
         let place = fs::canonicalize(folder.join(&address)).ok()?;
@@ -234,8 +228,7 @@ impl Function {
     }
 
     fn gpu(&self) -> TunnelledGpu {
-        let driver = fs::read_link(self.place.join("driver")).ok();
-        let driver = driver.and_then(|driver| Some(driver.file_name()?.to_string_lossy().into_owned()));
+        let driver = link_target(&self.place.join("driver"));
         TunnelledGpu { address: self.address.clone(), pci_id: self.pci_id(), driver }
     }
 }

@@ -26,7 +26,7 @@ use memory::{SharedPages, TransferMemory};
 use rusb::UsbContext as _;
 
 use super::descriptors::INTERFACE;
-use super::device::Device;
+use super::device::ClaimedDevice;
 use super::error::pipe_error;
 use super::forced_exit::{is_released, stop_at_the_end};
 use crate::bridge::{
@@ -74,7 +74,7 @@ pub(super) struct Transfers {
     back: Arc<Mutex<VecDeque<usize>>>,
     streams: u16,
     wanted: u16,
-    device: Device,
+    device: ClaimedDevice,
 }
 
 // SAFETY: libusb may be called from any thread; the pointers are to what this value alone owns. The callback can run
@@ -83,7 +83,7 @@ unsafe impl Send for Transfers {}
 
 impl Transfers {
     /// Creates the pipes of a device on an alternate without streams.
-    pub(super) fn without_streams(device: Device) -> Self {
+    pub(super) fn without_streams(device: ClaimedDevice) -> Self {
         Self::new(device, 0, 0)
     }
 
@@ -92,7 +92,7 @@ impl Transfers {
     ///
     /// # Errors
     /// Returns the device if streams are offered and can't be allocated.
-    pub(super) fn with_streams(device: Device, offered: u16) -> Result<Self, Box<Device>> {
+    pub(super) fn with_streams(device: ClaimedDevice, offered: u16) -> Result<Self, Box<ClaimedDevice>> {
         let wanted = offered.min(WANTED_STREAMS);
         match alloc_streams(&device, wanted) {
             Ok(streams) => Ok(Self::new(device, streams, wanted)),
@@ -100,7 +100,7 @@ impl Transfers {
         }
     }
 
-    fn new(device: Device, streams: u16, wanted: u16) -> Self {
+    fn new(device: ClaimedDevice, streams: u16, wanted: u16) -> Self {
         let shared = SharedPages::new(device.handle.at_rest().as_raw());
         Self { transfers: Vec::new(), shared, back: Arc::default(), streams, wanted, device }
     }
@@ -350,7 +350,7 @@ impl ControlPipes for Transfers {
 
 /// Allocates streams on the three pipes that have them, as many as possible: the host controller may have given some to
 /// another device meanwhile. Returns the number on each.
-fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
+fn alloc_streams(device: &ClaimedDevice, wanted: u16) -> Result<u16, PipeError> {
     let mut asked = wanted;
     while asked > 0 {
         let mut endpoints = STREAM_PIPES.map(Endpoint::address);
@@ -374,7 +374,7 @@ fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
 }
 
 /// Frees the streams. A device that is gone or released has none.
-fn free_streams(device: &Device, streams: u16) {
+fn free_streams(device: &ClaimedDevice, streams: u16) {
     if streams == 0 {
         return;
     }

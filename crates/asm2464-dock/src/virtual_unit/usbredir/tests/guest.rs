@@ -32,7 +32,7 @@ pub(super) fn packet(kind: u32, id: u64, body: &[u8]) -> Vec<u8> {
 pub(super) fn hello() -> Vec<u8> {
     let mut bytes = [kind::HELLO.to_le_bytes(), 68u32.to_le_bytes(), [0; 4]].concat();
     bytes.extend([0; 64]);
-    bytes.extend(Capabilities::OURS.0.to_le_bytes());
+    bytes.extend(RedirCapabilities::OURS.0.to_le_bytes());
     bytes
 }
 
@@ -66,7 +66,7 @@ pub(super) fn packets(mut bytes: &[u8]) -> Vec<Packet> {
 
 /// A guest with direct access to the unit's session.
 pub(super) struct Guest<'u> {
-    pub(super) session: Session<'u>,
+    pub(super) session: GuestSession<'u>,
     pub(super) out: Outbox,
     pub(super) events: Vec<GuestEvent>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Guest<'u> {
 impl<'u> Guest<'u> {
     /// Connects a guest. Also returns the packets that this produced.
     pub(super) fn connect(unit: &'u mut VirtualUnit) -> (Self, Vec<Packet>) {
-        let mut guest = Self { session: Session::new(unit), out: Outbox::default(), events: Vec::new() };
+        let mut guest = Self { session: GuestSession::new(unit), out: Outbox::default(), events: Vec::new() };
         let answers = guest.send(&hello());
         (guest, answers)
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use asm2464::Coded as _;
 use asm2464::firmware::{BridgeState, Image, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::CommandBlockWrapper;
@@ -18,11 +19,10 @@ use asm2464_chip::practice;
 use guest::{Guest, bulk, bulk_parts, hello, kind, packet};
 
 use super::packets::OUTBOX_LIMIT;
-use super::server::ConnectionError;
 use super::*;
-use crate::virtual_unit::{Behind, Factory, Scenario, VirtualUnit, replug};
+use crate::virtual_unit::{Downstream, Factory, Scenario, VirtualUnit, replug};
 
-fn unit(behind: Behind) -> VirtualUnit {
+fn unit(behind: Downstream) -> VirtualUnit {
     let scenario = Scenario { behind, ..Scenario::default() };
     VirtualUnit::in_memory(scenario, b"usbredir", Some(&practice::image().to_file())).unwrap()
 }
@@ -41,7 +41,7 @@ fn cbw(tag: u32, command: &Command) -> Vec<u8> {
 
 #[test]
 fn a_guest_that_says_hello_gets_the_endpoints_before_the_device() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (guest, answers) = Guest::connect(&mut unit);
     let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
     assert_eq!(kinds, [kind::INTERFACE_INFO, kind::EP_INFO, kind::DEVICE_CONNECT]);
@@ -51,7 +51,7 @@ fn a_guest_that_says_hello_gets_the_endpoints_before_the_device() {
 
 #[test]
 fn endpoints_are_described_again_before_an_alternate_setting_is_confirmed() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();
     let answers = guest.send(&packet(kind::SET_ALT_SETTING, 7, &[0, 1]));
@@ -65,7 +65,7 @@ fn endpoints_are_described_again_before_an_alternate_setting_is_confirmed() {
 
 #[test]
 fn a_request_for_data_waits_until_there_is_some() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     assert_eq!(guest.send(&bulk(1, 0x81, 0, 36, &[])), []);
     let inquiry = cbw(9, &Command::Inquiry { len: 36 });
@@ -79,7 +79,7 @@ fn a_request_for_data_waits_until_there_is_some() {
 
 #[test]
 fn a_cancelled_request_is_answered_once_and_takes_no_data_with_it() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.send(&bulk(1, 0x81, 0, 36, &[]));
     let cancelled = guest.send(&packet(kind::CANCEL, 1, &[]));
@@ -92,7 +92,7 @@ fn a_cancelled_request_is_answered_once_and_takes_no_data_with_it() {
 
 #[test]
 fn data_that_comes_before_its_uas_command_waits_for_it() {
-    let mut unit = unit(Behind::Ssd { bytes: 1 << 20 });
+    let mut unit = unit(Downstream::Ssd { bytes: 1 << 20 });
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.use_uas();
     let data: Vec<u8> = (0..1024u32).map(|at| at as u8).collect();
@@ -111,7 +111,7 @@ fn data_that_comes_before_its_uas_command_waits_for_it() {
 
 #[test]
 fn a_control_request_is_answered_from_the_descriptors_and_cut_to_its_length() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     let answers = guest.send(&packet(kind::CONTROL, 4, &[0x80, 6, 0x80, 0, 0, 1, 0, 0, 8, 0]));
     assert_eq!(answers[0].2[..10], [0x80, 6, 0x80, 0, 0, 1, 0, 0, 8, 0]);
@@ -179,7 +179,7 @@ fn a_late_control_request_is_cancelled_and_its_answer_goes_to_no_other() {
 
 #[test]
 fn a_unit_that_starts_over_leaves_and_comes_back_once_the_guest_has_seen_it_go() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::CpuReset))));
     let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
@@ -191,7 +191,7 @@ fn a_unit_that_starts_over_leaves_and_comes_back_once_the_guest_has_seen_it_go()
 
 #[test]
 fn a_halted_unit_stays_off_the_guests_bus_until_it_is_replugged() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::Halt))));
     let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
@@ -258,7 +258,7 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
 
 #[test]
 fn endpoints_and_streams_that_do_not_exist_are_refused() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     for (endpoint, stream) in [(0x83, 0), (0x85, 0), (0x81, 33)] {
         let answers = guest.send(&bulk(1, endpoint, stream, 16, &[]));
@@ -268,16 +268,16 @@ fn endpoints_and_streams_that_do_not_exist_are_refused() {
 
 #[test]
 fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
-    served(&mut unit(Behind::Nothing), |socket, wait_for| {
+    served(&mut unit(Downstream::Nothing), |socket, wait_for| {
         let mut dying = UnixStream::connect(socket).unwrap();
         dying.write_all(&hello()).unwrap();
         dying.write_all(&bulk(1, 0x02, 0, 31, &[0; 31])[..40]).unwrap();
         drop(dying);
-        wait_for(|report| matches!(report, ServerEvent::GivenUp(ConnectionError::CutOff { .. })));
+        wait_for(|report| matches!(report, ServerEvent::GivenUp(error) if error.code() == "asm2464::serve::cut_off"));
 
         let mut babbling = UnixStream::connect(socket).unwrap();
         babbling.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        wait_for(|report| matches!(report, ServerEvent::GivenUp(ConnectionError::Packet(_))));
+        wait_for(|report| matches!(report, ServerEvent::GivenUp(error) if error.code() == "asm2464::serve::protocol"));
 
         let mut sound = UnixStream::connect(socket).unwrap();
         sound.write_all(&hello()).unwrap();
@@ -296,11 +296,11 @@ fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
     let address: Address = format!("unix:{}", path.display()).parse().unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listener = Listener::bind(&address).unwrap();
-    assert!(matches!(Listener::bind(&address), Err(ListenError::InUse { .. })));
+    assert_eq!(Listener::bind(&address).unwrap_err().code(), "asm2464::serve::in_use");
     drop(listener);
     assert!(!path.exists());
     std::fs::write(&path, "precious").unwrap();
-    assert!(matches!(Listener::bind(&address), Err(ListenError::NotASocket { .. })));
+    assert_eq!(Listener::bind(&address).unwrap_err().code(), "asm2464::serve::not_a_socket");
 }
 
 proptest::proptest! {
@@ -310,7 +310,7 @@ proptest::proptest! {
         transfers in proptest::collection::vec((0u8.., 0u32..40, 0u32..100, 0u64..9), 0..20),
         alternate in 0u8..2,
     ) {
-        let mut unit = unit(Behind::Ssd { bytes: 4096 });
+        let mut unit = unit(Downstream::Ssd { bytes: 4096 });
         let (mut guest, _) = Guest::connect(&mut unit);
         guest.send(&packet(kind::SET_ALT_SETTING, 1, &[0, alternate]));
         for (endpoint, stream, length, id) in transfers {
@@ -326,7 +326,7 @@ proptest::proptest! {
 
 #[test]
 fn a_guest_that_asks_without_end_is_refused_what_is_more_than_a_host_would_hold() {
-    let mut unit = unit(Behind::Gpu);
+    let mut unit = unit(Downstream::Gpu);
     let (mut guest, _) = Guest::connect(&mut unit);
     let asked: Vec<u8> = (0..5000).flat_map(|id| bulk(id, 0x81, 0, 16 << 20, &[])).collect();
     let answers = guest.send(&asked);
@@ -337,7 +337,7 @@ fn a_guest_that_asks_without_end_is_refused_what_is_more_than_a_host_would_hold(
 
 #[test]
 fn data_that_the_unit_does_not_take_is_held_up_to_a_limit() {
-    let mut unit = unit(Behind::Gpu);
+    let mut unit = unit(Downstream::Gpu);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.use_uas();
     // No command was sent: nothing takes this data.
@@ -348,8 +348,8 @@ fn data_that_the_unit_does_not_take_is_held_up_to_a_limit() {
 
 #[test]
 fn answers_that_nobody_fetches_hold_the_requests_back() {
-    let mut unit = unit(Behind::Gpu);
-    let mut session = Session::new(&mut unit);
+    let mut unit = unit(Downstream::Gpu);
+    let mut session = GuestSession::new(&mut unit);
     let mut out = Outbox::default();
     let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
     // Fill the outbox almost completely by hand, because each answer of the unit runs the chip.
@@ -372,7 +372,7 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
 
 #[test]
 fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();
     let set = guest.send(&packet(kind::CONTROL, 1, &[0, 3, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
@@ -389,7 +389,7 @@ fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
 
 #[test]
 fn an_endpoint_of_the_other_alternate_has_no_status() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     let ask = packet(kind::CONTROL, 1, &[0x80, 0, 0x82, 0, 0, 0, 0x83, 0, 2, 0]);
     assert_eq!(guest.send(&ask)[0].2[3], RedirStatus::Stall as u8);
@@ -399,7 +399,7 @@ fn an_endpoint_of_the_other_alternate_has_no_status() {
 
 #[test]
 fn a_guest_that_asks_for_less_than_a_packet_gets_the_status_babble() {
-    let mut unit = unit(Behind::Nothing);
+    let mut unit = unit(Downstream::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.use_uas();
     let cdb = Cdb::of([0xE0, 0x50, 0, 0, 0, 0]);

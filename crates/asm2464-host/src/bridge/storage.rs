@@ -1,16 +1,12 @@
-//! Checks of what is behind a bridge and what its firmware supports, without harm to either.
-
-use std::time::Duration;
+//! What vendor firmware knows of an SSD behind it, asked without harm to either.
 
 use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::runtime::{SetUp, Variables};
-use asm2464::scsi::{
-    Capacity, Command, LONG_READ, LONG_READ_LEN, ScsiStatus, Sense, SenseKey, XdataAddress, has_long_read,
-};
+use asm2464::scsi::{Capacity, Command, ScsiStatus, Sense, SenseKey, XdataAddress};
 use serde::{Deserialize, Serialize};
 
 use super::client::Bridge;
-use super::error::{CommandError, TransportError};
+use super::error::CommandError;
 use super::transport::{DataPhase, Transport};
 
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
@@ -51,14 +47,6 @@ pub struct Storage {
     pub found_after: Option<u8>,
     /// The error of the question that failed.
     pub failed: Option<String>,
-}
-
-/// Finds out what is behind the bridge: see [`Storage::ask`].
-///
-/// # Errors
-/// As for [`Storage::ask`].
-pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
-    Ok(Storage::ask(bridge)?.behind())
 }
 
 impl Storage {
@@ -224,29 +212,6 @@ fn model(bytes: &[u8]) -> String {
     bytes.iter().map(printable).collect::<String>().trim().to_owned()
 }
 
-/// Whether E4 gives more than 255 bytes, by [`LONG_READ`]; `None` if the firmware refuses that command.
-///
-/// # Errors
-/// [`TransportError`] if the wire failed.
-pub fn has_e4_extension<T: Transport>(
-    bridge: &mut Bridge<T>,
-    timeout: Duration,
-) -> Result<Option<bool>, TransportError> {
-    let completion = bridge.execute(LONG_READ, DataPhase::In(&mut [0; LONG_READ_LEN]), timeout)?;
-    Ok(has_long_read(completion.status, completion.transferred))
-}
-
-/// Whether the patch read16-sram answers READ(16) in software. Requests 0 sectors, which only that patch refuses. Call
-/// it only on an [initialised](Bridge::initialise) unit; before that the answer shows nothing.
-///
-/// # Errors
-/// [`TransportError`] if the wire failed.
-pub fn has_read16_sram<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
-    let command = Command::Read16 { lba: 0, blocks: 0 };
-    let completion = bridge.execute(command, DataPhase::None, timeout)?;
-    Ok(completion.sense == Some(Sense::INVALID_FIELD_IN_CDB))
-}
-
 /// Formats a capacity as SSDs are sold: in powers of 1000, with the largest unit that it has at least one of.
 fn decimal_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
@@ -266,10 +231,11 @@ fn decimal_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     use asm2464::TransportKind;
 
-    use super::super::error::TransportErrorKind;
+    use super::super::error::{TransportError, TransportErrorKind};
     use super::*;
     use crate::bridge::transport::{CommandEnd, JobData, Workload};
 
@@ -306,7 +272,7 @@ mod tests {
                         (CommandEnd { transferred: 0, status, sense }, 0)
                     }
                     (0xE5, _) => (CommandEnd { transferred: 0, status: ScsiStatus::Good, sense: None }, 0),
-                    _ => return Err(TransportErrorKind::Protocol("unexpected".to_owned()).during(job.cdb)),
+                    _ => return Err(TransportErrorKind::Protocol("unexpected".to_owned()).during(job.cdb.name())),
                 };
                 if !workload.complete(&job, &end, &buffer[..len], Duration::ZERO) {
                     break;
@@ -343,24 +309,24 @@ mod tests {
             (UNKNOWN, &[0x07F0, 0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5]),
         ] {
             let mut bridge = unit(version, &[]);
-            assert_eq!(behind(&mut bridge).unwrap(), Behind::NoMedium, "{version:02x?}");
+            assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium, "{version:02x?}");
             assert_eq!(addresses(&mut bridge, 0xE4), expected);
             assert!(bridge.transport_mut().asked.iter().any(|cdb| cdb[0] == 0xE6), "{version:02x?}");
         }
         // What 240417 keeps there means nothing in 231204.
-        assert_eq!(behind(&mut unit(V231204, &[(0x054B, 9)])).unwrap(), Behind::NoMedium);
+        assert_eq!(Storage::ask(&mut unit(V231204, &[(0x054B, 9)])).unwrap().behind(), Behind::NoMedium);
     }
 
     #[test]
     fn an_ssd_that_is_found_and_not_ready_is_an_ssd_and_one_under_a_runtime_is_not_asked() {
-        let not_ready = behind(&mut unit(V240417, &[(0x05A8, 2), (0x05F8, 0x12), (0x05AC, 1)])).unwrap();
+        let not_ready = Storage::ask(&mut unit(V240417, &[(0x05A8, 2), (0x05F8, 0x12), (0x05AC, 1)])).unwrap().behind();
         assert_eq!(not_ready.to_string(), "SSD that is not ready");
         let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4), (0x05AC, 1)]);
-        let found = behind(&mut bridge).unwrap();
+        let found = Storage::ask(&mut bridge).unwrap().behind();
         assert!(matches!(found, Behind::Ssd(_)), "{found:?}");
         assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
         let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4)]);
-        assert!(matches!(behind(&mut bridge).unwrap(), Behind::Initialised(_)));
+        assert!(matches!(Storage::ask(&mut bridge).unwrap().behind(), Behind::Initialised(_)));
         assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
     }
 
@@ -368,7 +334,7 @@ mod tests {
     fn an_unknown_version_where_any_runtime_may_have_been_is_never_asked_for_its_ssd() {
         for at in [0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5] {
             let mut bridge = unit(UNKNOWN, &[(at, 1)]);
-            let found = behind(&mut bridge).unwrap();
+            let found = Storage::ask(&mut bridge).unwrap().behind();
             assert!(matches!(&found, Behind::CannotTell(why) if why.contains("241129")), "{found:?}");
             assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4), "{at:#06x}");
         }
@@ -377,7 +343,7 @@ mod tests {
     #[test]
     fn survey_initialisation_and_freeing_read_the_version_once_and_write_at_its_addresses() {
         let mut bridge = unit(V231204, &[]);
-        behind(&mut bridge).unwrap();
+        Storage::ask(&mut bridge).unwrap();
         assert!(bridge.has_no_medium().unwrap());
         bridge.initialise().unwrap();
         bridge.free_slots(512).unwrap();

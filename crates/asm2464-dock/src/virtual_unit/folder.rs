@@ -2,7 +2,7 @@
 //! state of a new one.
 
 use std::error::Error;
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -241,7 +241,7 @@ fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Fail
 
 /// Makes a new unit's flash cells as the scenario says. `seed` determines the unit's serial number.
 fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
-    let failed = |why: &dyn Display| {
+    let failed = |why: &str| {
         let label = Kind::BadInput.code("asm2464::virtual_unit::factory");
         Failure::new(label, format!("the new unit's flash cannot be filled: {why}"))
     };
@@ -255,11 +255,11 @@ fn new_cells(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<V
     let file = made.map_or_else(Vec::new, |made| image.map_or_else(|| made.to_file(), <[u8]>::to_vec));
     if file.len() > MAX_FILE_LEN {
         let found = file.len();
-        let why = format!("the file has {found} bytes; the two parts in flash hold at most {MAX_FILE_LEN}");
-        return Err(failed(&why));
+        let what = format!("the file has {found} bytes; the two parts in flash hold at most {MAX_FILE_LEN}");
+        return Err(failed(&what));
     }
     let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
-    let blocks = blocks(&serial).map_err(|error| failed(&error))?;
+    let blocks = blocks(&serial).map_err(|error| failed(&error.to_string()))?;
     let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &file);
     cells[..SLOT_LEN].copy_from_slice(slot.bytes());
     Ok(cells)

@@ -13,5 +13,5 @@ mod tests;
 pub use packets::{
     Bulk, ENDPOINT_SLOTS, MAX_DATA, Outbox, Parser, RedirCapabilities, RedirStatus, Request, Setup, slot,
 };
-pub use server::{Address, Listener, ParseAddressError, ServerEvent, serve};
+pub use server::{Address, Listener, ServerEvent, serve};
 pub use session::{GuestEvent, GuestSession};

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464::{Failure, Kind};
+use asm2464::{Failure, Kind, ParseError};
 use derive_more::Display;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use thiserror::Error;
 
 use super::packets::Outbox;
 use super::session::{GuestEvent, GuestSession};
@@ -289,18 +288,13 @@ impl Address {
     }
 }
 
-/// The text is not an address.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("expected `unix:PATH`, as in `unix:/tmp/bridge.sock`")]
-pub struct ParseAddressError;
-
 impl FromStr for Address {
-    type Err = ParseAddressError;
+    type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_prefix("unix:") {
             Some(path) if !path.is_empty() => Ok(Self(PathBuf::from(path))),
-            _ => Err(ParseAddressError),
+            _ => Err(ParseError("expected `unix:PATH`, as in `unix:/tmp/bridge.sock`".to_owned())),
         }
     }
 }

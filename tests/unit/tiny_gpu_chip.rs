@@ -112,9 +112,9 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedUnit) -> Vec<Row> {
         assert_eq!(error.to_string(), format!("the tiny-gpu at {}: {fault}", card.at));
     };
     let endless = GpuJob { program: &[0x2000, 0x1401], ..job(&data) };
-    fails(&mut pcie, endless, CardFault::Run(tiny_gpu::Fault::NeverEnds { block: 0, word: 1 }));
+    fails(&mut pcie, endless, CardFault::Run(tiny_gpu::RunFault::NeverEnds { block: 0, word: 1 }));
     let lost = GpuJob { program: &MATMUL[..3], ..job(&data) };
-    fails(&mut pcie, lost, CardFault::Run(tiny_gpu::Fault::LeftProgram { block: 0, word: 3 }));
+    fails(&mut pcie, lost, CardFault::Run(tiny_gpu::RunFault::LeftProgram { block: 0, word: 3 }));
     let nowhere = DmaWrite { to: 0x0070_0000, ..to_sram(0, 4) };
     fails(&mut pcie, GpuJob { send: Some(nowhere), ..job(&data) }, CardFault::NoTarget);
     pcie.config_write(card.at, 0x04, 0x02, 0x03).unwrap();

@@ -1,6 +1,6 @@
 //! The 8051: what is around the `i8051` crate's CPU core, from instruction to memory.
 //!
-//! [`Bus`] joins the core to its memories: [`Sfrs`], the special function registers that the core does not hold itself;
+//! [`CpuBus`] joins the core to its memories: [`Sfrs`], the special function registers that the core does not hold itself;
 //! XDATA, which the chip maps ([`XdataMemory`] is its two pages); and [`CodeSpace`], 64 KiB of code for each bank that SFR
 //! 0x96 selects. [`SpiFlash`] is the flash behind the chip's controller. An [`Observer`] sees each [`Step`] before the
 //! core executes it; [`Trace`] is one, and [`assembly()`] writes an instruction as text.
@@ -151,7 +151,7 @@ impl fmt::Display for TraceLine {
 }
 
 /// The CPU core's memories.
-pub struct Bus<X> {
+pub struct CpuBus<X> {
     /// Special function registers.
     pub sfrs: Sfrs,
     /// XDATA.
@@ -160,7 +160,7 @@ pub struct Bus<X> {
     pub code: CodeSpace,
 }
 
-impl<X: MemoryMapper> CpuContext for Bus<X> {
+impl<X: MemoryMapper> CpuContext for CpuBus<X> {
     type Ports = Sfrs;
     type Xdata = X;
     type Code = CodeSpace;
@@ -516,9 +516,9 @@ fn direct(at: u8) -> String {
 }
 
 fn bit(at: u8) -> String {
-    match sfr(at & 0xF8).filter(|_| at >= 0x80) {
-        Some(register) => format!("{register}.{}", at & 7),
-        None => format!("0x{at:02X}"),
+    match sfr(at & 0xF8) {
+        Some(register) if at >= 0x80 => format!("{register}.{}", at & 7),
+        _ => format!("0x{at:02X}"),
     }
 }
 

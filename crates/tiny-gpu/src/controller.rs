@@ -45,7 +45,7 @@ impl CacheLines {
     fn get(&self, address: u8) -> Option<u16> {
         let spot = self.spot(address);
         let line = &self.lines[spot.line];
-        line.words[spot.word].filter(|_| line.tag == spot.tag)
+        if line.tag == spot.tag { line.words[spot.word] } else { None }
     }
 
     /// Returns the line for a tag, cleared if it held another tag.
@@ -252,11 +252,15 @@ impl Channels {
         requests: impl Iterator<Item = Option<MemoryRequest>>,
         mut access: impl FnMut(MemoryRequest) -> u16,
     ) -> Vec<Option<u16>> {
-        let answers = self.waited.iter_mut().zip(requests).map(|(waited, request)| {
+        let mut answers = Vec::new();
+        for (waited, request) in self.waited.iter_mut().zip(requests) {
             *waited = if request.is_some() { *waited + 1 } else { 0 };
-            request.filter(|_| *waited > self.latency).map(&mut access)
-        });
-        answers.collect()
+            answers.push(match request {
+                Some(request) if *waited > self.latency => Some(access(request)),
+                _ => None,
+            });
+        }
+        answers
     }
 }
 

@@ -4,7 +4,7 @@
 //! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
 
 use crate::controller::MemoryRequest;
-use crate::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
+use crate::isa::{BLOCK_DIM, BLOCK_INDEX, Instruction, Nzp, THREAD_INDEX, ThreadRegister};
 use crate::machine::Fault;
 
 /// Threads per block, and so per core.
@@ -44,7 +44,7 @@ enum Lsu {
 #[derive(Debug, Clone, Copy)]
 struct Lane {
     registers: [u8; 16],
-    condition: Condition,
+    condition: Nzp,
     lsu: Lsu,
 }
 
@@ -54,13 +54,13 @@ impl Lane {
         registers[BLOCK_INDEX.index()] = block;
         registers[BLOCK_DIM.index()] = THREADS_A_BLOCK as u8;
         registers[THREAD_INDEX.index()] = thread as u8;
-        Self { registers, condition: Condition::default(), lsu: Lsu::Idle }
+        Self { registers, condition: Nzp::default(), lsu: Lsu::Idle }
     }
 
     /// Advances by one clock edge. `answer` is data memory's. Registers change in the last stage only, so all
     /// stages read the same operands.
     fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
-        let read = |register: Register| self.registers[register.index()];
+        let read = |register: ThreadRegister| self.registers[register.index()];
         let request = match instruction {
             Instruction::Load(_, address) => Some(MemoryRequest::Read(read(address))),
             Instruction::Store(address, value) => Some(MemoryRequest::Write(read(address), u16::from(read(value)))),
@@ -72,7 +72,7 @@ impl Lane {
                 (Instruction::Load(rd, _), Lsu::Done(loaded)) => Some((rd, loaded)),
                 (Instruction::Const(rd, value), _) => Some((rd, value)),
                 (Instruction::Compare(left, right), _) => {
-                    self.condition = Condition::of(read(left), read(right));
+                    self.condition = Nzp::of(read(left), read(right));
                     None
                 }
                 _ => None,
@@ -145,7 +145,7 @@ impl Core {
         words: usize,
         word: Option<u16>,
         answers: &[Option<u16>],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RunFault> {
         let (stage, instruction) = (self.stage, self.instruction);
         let has_fetched = self.fetcher == FetchState::Fetched;
         let waits = self.lanes.iter().any(Lane::is_waiting);
@@ -153,7 +153,7 @@ impl Core {
         match (self.fetcher, word) {
             (FetchState::Idle, _) if stage == Stage::Fetch => {
                 let address = u8::try_from(self.pc).ok().filter(|at| usize::from(*at) < words);
-                let fault = Fault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
+                let fault = RunFault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
                 self.fetcher = FetchState::Fetching(address.ok_or(fault)?);
             }
             (FetchState::Fetching(_), Some(word)) => {
@@ -177,7 +177,7 @@ impl Core {
         };
         if stage == Stage::Update && !returns {
             // All threads share one PC, and the last thread's condition decides. The machine can't handle divergence.
-            let condition = self.lanes.last().map_or(Condition::default(), |lane| lane.condition);
+            let condition = self.lanes.last().map_or(Nzp::default(), |lane| lane.condition);
             self.pc = match instruction {
                 Instruction::Branch(wanted, target) if wanted.meets(condition) => usize::from(target),
                 _ => self.pc + 1,

@@ -4,16 +4,16 @@
 
 /// One of a thread's 16 registers: R0 to R12, then three read-only ones that identify the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Register(u8);
+pub struct ThreadRegister(u8);
 
 /// Index of the thread's block.
-pub const BLOCK_INDEX: Register = Register(13);
+pub const BLOCK_INDEX: ThreadRegister = ThreadRegister(13);
 /// Threads per block.
-pub const BLOCK_DIM: Register = Register(14);
+pub const BLOCK_DIM: ThreadRegister = ThreadRegister(14);
 /// Index of the thread in its block.
-pub const THREAD_INDEX: Register = Register(15);
+pub const THREAD_INDEX: ThreadRegister = ThreadRegister(15);
 
-impl Register {
+impl ThreadRegister {
     /// R0 to R15, by the lower four bits of a number.
     pub const fn new(number: u8) -> Self {
         Self(number & 0x0F)
@@ -35,9 +35,9 @@ impl Register {
 /// The machine subtracts unsigned, so "n" is set if the two differ, and "p" is never set. Source: adam-maj/tiny-gpu,
 /// `src/alu.sv`: a difference of unsigned registers, compared with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Condition(u8);
+pub struct Nzp(u8);
 
-impl Condition {
+impl Nzp {
     /// "n": they differ.
     pub const N: Self = Self(4);
     /// "z": they are equal.
@@ -85,28 +85,28 @@ pub enum Instruction {
     /// Does nothing. Operations 10 to 14 are undefined, and also do nothing.
     Nop,
     /// Continues at this word of the program if the last CMP found one of these conditions.
-    Branch(Condition, u8),
+    Branch(Nzp, u8),
     /// Compares two registers.
-    Compare(Register, Register),
+    Compare(ThreadRegister, ThreadRegister),
     /// Computes: destination, left, right.
-    Compute(Arithmetic, Register, Register, Register),
+    Compute(Arithmetic, ThreadRegister, ThreadRegister, ThreadRegister),
     /// Loads a register from the address in another register.
-    Load(Register, Register),
+    Load(ThreadRegister, ThreadRegister),
     /// Stores the second register at the address in the first.
-    Store(Register, Register),
+    Store(ThreadRegister, ThreadRegister),
     /// Sets a register.
-    Const(Register, u8),
+    Const(ThreadRegister, u8),
     /// Ends the thread's block.
     Return,
 }
 
 impl From<u16> for Instruction {
     fn from(word: u16) -> Self {
-        let nibble = |shift: u32| Register::new((word >> shift) as u8);
+        let nibble = |shift: u32| ThreadRegister::new((word >> shift) as u8);
         let (rd, rs, rt) = (nibble(8), nibble(4), nibble(0));
         let compute = |what| Self::Compute(what, rd, rs, rt);
         match word >> 12 {
-            1 => Self::Branch(Condition((word >> 9) as u8 & 0x07), word as u8),
+            1 => Self::Branch(Nzp((word >> 9) as u8 & 0x07), word as u8),
             2 => Self::Compare(rs, rt),
             3 => compute(Arithmetic::Add),
             4 => compute(Arithmetic::Sub),
@@ -161,7 +161,7 @@ mod tests {
     fn a_word_means_what_the_course_page_writes_beside_it() {
         use Arithmetic::{Add, Div, Mul};
         use Instruction::{Branch, Compare, Compute, Const, Load, Return, Store};
-        let r = Register::new;
+        let r = ThreadRegister::new;
         for (word, meaning) in [
             (0b0101_0000_1101_1110, Compute(Mul, r(0), BLOCK_INDEX, BLOCK_DIM)),
             (0b0011_0000_0000_1111, Compute(Add, r(0), r(0), THREAD_INDEX)),
@@ -169,7 +169,7 @@ mod tests {
             (0b0110_0110_0000_0010, Compute(Div, r(6), r(0), r(2))),
             (0b0111_1010_1010_0000, Load(r(10), r(10))),
             (0b0010_0000_1001_0010, Compare(r(9), r(2))),
-            (0b0001_1000_0000_1100, Branch(Condition::N, 12)),
+            (0b0001_1000_0000_1100, Branch(Nzp::N, 12)),
             (0b1000_0000_1001_1000, Store(r(9), r(8))),
             (0b1111_0000_0000_0000, Return),
         ] {

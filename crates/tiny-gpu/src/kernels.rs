@@ -5,7 +5,7 @@
 
 use crate::isa::Arithmetic::{Add, Div, Mul, Sub};
 use crate::isa::Instruction::{self, Branch, Compare, Compute, Const, Load, Return, Store};
-use crate::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Register, THREAD_INDEX, assemble};
+use crate::isa::{BLOCK_DIM, BLOCK_INDEX, Nzp, THREAD_INDEX, ThreadRegister, assemble};
 
 /// Threads of a product: one per element.
 pub const PRODUCT_THREADS: u8 = 4;
@@ -63,11 +63,11 @@ const GLOBAL_INDEX: [Instruction; 2] =
     [Compute(Mul, R[0], BLOCK_INDEX, BLOCK_DIM), Compute(Add, R[0], R[0], THREAD_INDEX)];
 
 /// The registers R0 to R12.
-const R: [Register; 13] = {
-    let mut registers = [Register::new(0); 13];
+const R: [ThreadRegister; 13] = {
+    let mut registers = [ThreadRegister::new(0); 13];
     let mut number = 1;
     while number < registers.len() {
-        registers[number] = Register::new(number as u8);
+        registers[number] = ThreadRegister::new(number as u8);
         number += 1;
     }
     registers
@@ -122,7 +122,7 @@ pub fn packed_matmul(unpacks: bool) -> Vec<u16> {
         Compute(Add, R[8], R[8], R[12]),
         Compute(Add, R[9], R[9], R[1]),
         Compare(R[9], R[2]),
-        Branch(Condition::N, again),
+        Branch(Nzp::N, again),
         Compute(Add, R[9], R[5], R[0]),
         Store(R[9], R[8]),
     ]);

@@ -8,4 +8,4 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-pub use machine::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN};
+pub use machine::{DATA_LEN, Design, Machine, PROGRAM_LEN, RunFault};

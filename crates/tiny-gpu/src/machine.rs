@@ -38,7 +38,7 @@ impl Design {
 
 /// Reasons a run did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum RunFault {
     /// Program or data are longer than their memory.
     #[error("a program has at most {PROGRAM_LEN} words, and its data at most {DATA_LEN} bytes")]
     TooLong,
@@ -84,13 +84,13 @@ impl Machine {
     /// Creates a machine in its reset state. Data memory starts with `data`, followed by zeros.
     ///
     /// # Errors
-    /// [`Fault::TooLong`] if program or data are longer than their memory.
-    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, Fault> {
+    /// [`RunFault::TooLong`] if program or data are longer than their memory.
+    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, RunFault> {
         if program.len() > PROGRAM_LEN {
-            return Err(Fault::TooLong);
+            return Err(RunFault::TooLong);
         }
         let mut memory = [0; DATA_LEN];
-        memory.get_mut(..data.len()).ok_or(Fault::TooLong)?.copy_from_slice(data);
+        memory.get_mut(..data.len()).ok_or(RunFault::TooLong)?.copy_from_slice(data);
         let lsus = CORES * THREADS_A_BLOCK;
         let data_cache = design.has_caches.then(|| CacheLines::new(2));
         let program_cache =
@@ -115,8 +115,8 @@ impl Machine {
     /// Runs the program to its end, for at most `limit` cycles. Returns its cycles as the test bench counts them.
     ///
     /// # Errors
-    /// [`Fault`]; data memory then holds what the program has stored so far.
-    pub fn run(&mut self, limit: u64) -> Result<u64, Fault> {
+    /// [`RunFault`]; data memory then holds what the program has stored so far.
+    pub fn run(&mut self, limit: u64) -> Result<u64, RunFault> {
         // The bench notices the end one cycle late, and the bench with caches two cycles late.
         let notice_delay = if self.design.has_caches { 2 } else { 1 };
         let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
@@ -142,11 +142,11 @@ impl Machine {
             }
         }
         let at = (0..CORES).find(|core| self.has_block[*core]).unwrap_or(0);
-        Err(Fault::NeverEnds { block: self.cores[at].block.into(), word: self.cores[at].pc as u16 })
+        Err(RunFault::NeverEnds { block: self.cores[at].block.into(), word: self.cores[at].pc as u16 })
     }
 
     /// Advances everything but the dispatcher by one clock edge. All parts see the signals as they were before it.
-    fn step(&mut self) -> Result<(), Fault> {
+    fn step(&mut self) -> Result<(), RunFault> {
         let (program, data) = (&self.program, &mut self.data);
         let fetched = |request| match request {
             MemoryRequest::Read(address) => program.get(usize::from(address)).copied().unwrap_or(0),

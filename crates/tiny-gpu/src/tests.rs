@@ -83,21 +83,21 @@ fn the_last_block_may_have_fewer_threads_and_a_run_without_threads_ends_at_once(
 fn a_program_that_does_not_end_is_stopped_and_says_where_it_is() {
     let branches_to_itself = [0x2000, 0x1401];
     let mut machine = Machine::new(Design::PLAIN, &branches_to_itself, &[], 4).unwrap();
-    assert_eq!(machine.run(1000), Err(Fault::NeverEnds { block: 0, word: 1 }));
+    assert_eq!(machine.run(1000), Err(RunFault::NeverEnds { block: 0, word: 1 }));
 }
 
 #[test]
 fn a_program_that_leaves_its_memory_is_stopped() {
     for (program, word) in [(&[0x0000, 0x0000][..], 2), (&[0x2000, 0x1480][..], 0x80), (&[], 0), (&[0; 256][..], 256)] {
         let mut machine = Machine::new(Design::CACHED, program, &[], 1).unwrap();
-        assert_eq!(machine.run(100_000), Err(Fault::LeftProgram { block: 0, word }));
+        assert_eq!(machine.run(100_000), Err(RunFault::LeftProgram { block: 0, word }));
     }
 }
 
 #[test]
 fn a_program_or_data_longer_than_its_memory_is_refused() {
-    assert_eq!(Machine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), Fault::TooLong);
-    assert_eq!(Machine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), Fault::TooLong);
+    assert_eq!(Machine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), RunFault::TooLong);
+    assert_eq!(Machine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), RunFault::TooLong);
 }
 
 #[test]

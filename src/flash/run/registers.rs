@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{mem, thread};
 
 use asm2464::firmware::FlashAddress;
-use asm2464::flash::{FIRST_SLOT, PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Session, Slot};
+use asm2464::flash::{FIRST_SLOT, FlashSession, PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 
@@ -28,7 +28,7 @@ type Flash = RegisterFlash<OpenBridge>;
 /// The unit of the run, opened again after each failure.
 struct ReopenedUnit<'p> {
     port: &'p mut dyn Port,
-    session: Session,
+    session: FlashSession,
     /// `None` if the unit could not be opened again.
     flash: Option<Flash>,
 }

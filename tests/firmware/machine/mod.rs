@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use asm2464::firmware::{Bank, CodeAddress, Image};
 use asm2464::scsi::{XdataAddress, XdataPage};
-use asm2464_chip::mcu::{AccessKind, Bus, CodeSpace, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs, XdataMemory};
+use asm2464_chip::mcu::{AccessKind, CodeSpace, CpuBus, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs, XdataMemory};
 use i8051::{Cpu, CpuView, MemoryMapper};
 
 /// SP when the firmware's main program begins. Source: `MOV SP,#72h` at 0x4320 of image 240417.
@@ -94,7 +94,7 @@ pub struct Returned {
 /// The CPU with its memories.
 pub struct Machine<R> {
     cpu: Cpu,
-    bus: Bus<Xdata<R>>,
+    bus: CpuBus<Xdata<R>>,
 }
 
 impl<R: Registers> Machine<R> {
@@ -103,7 +103,7 @@ impl<R: Registers> Machine<R> {
         let mut cpu = Cpu::new();
         cpu.sp_set(STACK_START);
         let xdata = Xdata { memory: XdataMemory::new(), watched: RefCell::new((registers, Vec::new())) };
-        Self { cpu, bus: Bus { sfrs: Sfrs::default(), xdata, code: CodeSpace::new(image) } }
+        Self { cpu, bus: CpuBus { sfrs: Sfrs::default(), xdata, code: CodeSpace::new(image) } }
     }
 
     pub fn memory(&mut self) -> &mut XdataMemory {

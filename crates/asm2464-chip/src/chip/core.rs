@@ -21,7 +21,7 @@ use super::peripherals::{Peripherals, Watch};
 use super::reset::Board;
 use super::usb::Speed;
 use super::xdata::Xdata;
-use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
+use crate::mcu::{CodeSpace, CpuBus, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 
 /// Reasons [`Chip::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ const TIMERS_A_RUN: u32 = 1_000;
 /// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and similar methods.
 pub struct Chip<F> {
     pub(super) cpu: Cpu,
-    pub(super) bus: Bus<Xdata<F>>,
+    pub(super) bus: CpuBus<Xdata<F>>,
     /// The firmware idles, and nothing has happened since.
     is_parked: bool,
     is_halted: bool,
@@ -98,7 +98,7 @@ impl<F: SpiFlash> Chip<F> {
         let xdata = Xdata::new(Peripherals::new(flash, speed));
         Self {
             cpu: Cpu::new(),
-            bus: Bus { sfrs: Sfrs::default(), xdata, code },
+            bus: CpuBus { sfrs: Sfrs::default(), xdata, code },
             is_parked: false,
             is_halted: false,
             is_interrupted: false,

@@ -89,8 +89,8 @@ pub use driver::{
 };
 pub use ep0::ControlReply;
 pub use fabric::{
-    Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, EngineKind, Fabric,
-    HostMemory, LinkSpec, MemoryFunction, StoreFailed, TlpCompletion, TlpRequest,
+    Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, Fabric, HostMemory,
+    LinkSpec, MemoryFunction, StoreFailed, TlpCompletion, TlpRequest,
 };
 pub use flash::FlashDefects;
 pub use map::{Block, Register, UnknownAccess, register_name, registers, unaliased};

@@ -54,7 +54,7 @@ pub(super) const REGISTERS: &[Register] = &[
 
 /// Effect of a write to the engine on the other blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum WriteEffect {
     None,
     /// Only the engine's own state changed.
     Changed,
@@ -121,13 +121,19 @@ impl Msc {
         }
     }
 
-    pub(super) fn write(&mut self, addr: u16, value: u8, tag: impl Fn(usize) -> u16, memory: &XdataMemory) -> Effect {
+    pub(super) fn write(
+        &mut self,
+        addr: u16,
+        value: u8,
+        tag: impl Fn(usize) -> u16,
+        memory: &XdataMemory,
+    ) -> WriteEffect {
         let page = memory.main();
         let did = match addr {
             MODE => {
                 let before = std::mem::replace(&mut self.is_uas, value & 0x01 != 0);
                 if before != self.is_uas {
-                    return Effect::StartOver;
+                    return WriteEffect::StartOver;
                 }
                 false
             }
@@ -162,13 +168,13 @@ impl Msc {
                 // A write of .0 does not cancel an earlier request by .1: b0:0xA73E writes 2, b0:0xA6C0 then 1.
                 if value & 0x01 != 0 {
                     self.waiting.clear();
-                    return Effect::StartOver;
+                    return WriteEffect::StartOver;
                 }
                 value & 0x02 != 0
             }
             _ => false,
         };
-        if did { Effect::Changed } else { Effect::None }
+        if did { WriteEffect::Changed } else { WriteEffect::None }
     }
 
     /// Queues a status for the host. A slot has one status at a time: a later one replaces an earlier one.
@@ -202,7 +208,7 @@ mod tests {
         memory.main_mut()[0x901A] = 13;
         memory.main_mut()[0xD800..0xD804].copy_from_slice(b"USBS");
         let mut msc = Msc::default();
-        assert_eq!(msc.write(SENDS, 1, |_| 0, &memory), Effect::Changed);
+        assert_eq!(msc.write(SENDS, 1, |_| 0, &memory), WriteEffect::Changed);
         assert!(!msc.has_sent());
         let (slot, csw) = msc.take_status(None).unwrap();
         assert_eq!((slot, csw.len(), &csw[..4]), (Some(0), 13, &b"USBS"[..]));

@@ -10,7 +10,7 @@ use super::fabric::{Fabric, HostMemory};
 use super::flash::FlashController;
 use super::link::{self, LinkBlock};
 use super::map::{self, Block, UnknownRegisters};
-use super::msc::{self, Effect, Msc};
+use super::msc::{self, Msc, WriteEffect};
 use super::nvme::{Came, Nvme};
 use super::pcie::{self, PcieLink, TlpBlock};
 use super::reset::Board;
@@ -308,14 +308,14 @@ impl<F: SpiFlash> Peripherals<F> {
             let first = 8 * usize::from(addr - msc::SENT);
             (0..8).filter(|bit| value >> bit & 1 != 0).for_each(|bit| self.uas.free(first + bit));
         }
-        if effect == Effect::StartOver {
+        if effect == WriteEffect::StartOver {
             self.uas.start_over();
             self.dma.start_over();
         }
         // A status and room for a CBW are news for the host. An acknowledgement is not.
         let acknowledges = matches!(addr, msc::SENT..=0x909E | msc::CBW_CAME);
-        self.attention |= effect == Effect::Changed && !acknowledges;
-        effect != Effect::None
+        self.attention |= effect == WriteEffect::Changed && !acknowledges;
+        effect != WriteEffect::None
     }
 
     fn uas_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
@@ -412,7 +412,8 @@ pub(super) struct Targets<'a> {
 /// Offset of an address in the SRAM.
 fn in_sram(address: u64, len: usize) -> Option<usize> {
     let at = usize::try_from(address.checked_sub(SRAM_ADDRESS)?).ok()?;
-    at.checked_add(len).filter(|end| *end <= SRAM_LEN).map(|_| at)
+    let end = at.checked_add(len)?;
+    if end <= SRAM_LEN { Some(at) } else { None }
 }
 
 impl HostMemory for Targets<'_> {

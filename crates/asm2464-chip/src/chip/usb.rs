@@ -165,16 +165,11 @@ pub(super) const BULK_REGISTERS: &[Register] = &[
     Register::range(OUT_LENGTH, OUT_LENGTH + 1, "BULK_OUT_LENGTH").plain(),
 ];
 
-#[derive(Debug)]
-struct Packet {
-    stream: u16,
-    bytes: Vec<u8>,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct BulkBlock {
     events: u8,
-    waiting: Option<Packet>,
+    /// The armed IN packet's stream and bytes.
+    waiting: Option<(u16, Vec<u8>)>,
     gone_at: Option<u64>,
     out_armed: bool,
 }
@@ -213,7 +208,7 @@ impl BulkBlock {
                 if value & ARM_IN != 0 {
                     let len = usize::from(memory.word(IN_LENGTH)).min(speed.bulk_packet());
                     let bytes = memory.main()[DATA_BUFFER..DATA_BUFFER + len].to_vec();
-                    self.waiting = Some(Packet { stream: memory.word(IN_STREAM), bytes });
+                    self.waiting = Some((memory.word(IN_STREAM), bytes));
                 }
                 if value & ARM_OUT != 0 {
                     self.out_armed = true;
@@ -226,9 +221,9 @@ impl BulkBlock {
 
     /// Takes the armed IN packet if it is for this stream; `None` stands for any stream.
     pub(super) fn take_in(&mut self, stream: Option<u16>, now: u64) -> Option<Vec<u8>> {
-        let packet = self.waiting.take_if(|packet| stream.is_none_or(|stream| stream == packet.stream))?;
+        let (_, bytes) = self.waiting.take_if(|(its, _)| stream.is_none_or(|stream| stream == *its))?;
         self.gone_at = Some(now + IN_DELAY);
-        Some(packet.bytes)
+        Some(bytes)
     }
 
     /// Whether an OUT packet may arrive; `stream` as in [`BulkBlock::take_in`].

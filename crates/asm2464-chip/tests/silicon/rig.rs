@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{Chip, Speed};
-use asm2464_chip::mcu::{AccessKind, Bus, CodeSpace, MemoryFlash, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
+use asm2464_chip::mcu::{AccessKind, CodeSpace, CpuBus, MemoryFlash, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
 use i8051::{Cpu, CpuView, MemoryMapper};
 
@@ -79,7 +79,7 @@ const VECTORS: [u16; 2] = [0x0003, 0x0013];
 /// except in two waits in which the rig answered.
 pub struct RigCpu<R: Registers> {
     cpu: Cpu,
-    bus: Bus<RigXdata<R>>,
+    bus: CpuBus<RigXdata<R>>,
     /// Machine cycles since power-on, as the rig counted them.
     pub cycles: u64,
     /// Whether the chip has reported INT0, and INT1, and it has not begun.
@@ -91,7 +91,7 @@ pub struct RigCpu<R: Registers> {
 
 impl<R: Registers> RigCpu<R> {
     pub fn new(image: &Image, registers: R) -> Self {
-        let bus = Bus { sfrs: Sfrs::default(), xdata: RigXdata::new(registers), code: CodeSpace::new(image) };
+        let bus = CpuBus { sfrs: Sfrs::default(), xdata: RigXdata::new(registers), code: CodeSpace::new(image) };
         Self { cpu: Cpu::new(), bus, cycles: 0, pending: [false; 2], in_interrupt: false, page: 0 }
     }
 

@@ -1,8 +1,7 @@
 //! tiny-gpu as a card behind the bridge: memory, registers, and a DMA engine that writes into host memory.
 
-use asm2464_chip::chip::{BarSpec, DeviceEngine, EngineKind, HostMemory};
-
-use tiny_gpu::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN};
+use asm2464_chip::chip::{BarSpec, DeviceEngine, Engine, HostMemory};
+use tiny_gpu::{DATA_LEN, Design, Machine, PROGRAM_LEN, RunFault};
 
 use super::registers::{
     AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, ENTRY, ENTRY_TO, FAULT_AT,
@@ -18,7 +17,7 @@ const COMMAND_ID: usize = 2;
 const HELD: std::ops::Range<u16> = PROGRAM_AT..COMMAND_AT + 8;
 
 /// The engine of a tiny-gpu device: memory behind its first BAR, [registers](super::registers) behind its second.
-pub const ENGINE: EngineKind = EngineKind {
+pub const ENGINE: Engine = Engine::Brought {
     bars: &[
         BarSpec { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
         BarSpec { bytes: REGISTERS_LEN as u64, is_64: false, prefetchable: false },
@@ -195,7 +194,7 @@ impl Card {
         let mut machine = Machine::new(design, &program, &data, threads)?;
         let ended = machine.run(u64::from(limit));
         self.put(u64::from(self.held(DATA_AT)), &machine.data);
-        if let Err(Fault::NeverEnds { .. }) = ended {
+        if let Err(RunFault::NeverEnds { .. }) = ended {
             self.cycles = limit;
         }
         self.cycles = ended? as u32;
@@ -312,8 +311,8 @@ mod tests {
     #[test]
     fn a_fault_is_in_the_status_and_nothing_is_sent() {
         let cases = [
-            (PROGRAM_WORDS, 5, CardFault::Run(Fault::LeftProgram { block: 0, word: 5 }), 0),
-            (CYCLE_LIMIT, 20, CardFault::Run(Fault::NeverEnds { block: 0, word: 1 }), 0),
+            (PROGRAM_WORDS, 5, CardFault::Run(RunFault::LeftProgram { block: 0, word: 5 }), 0),
+            (CYCLE_LIMIT, 20, CardFault::Run(RunFault::NeverEnds { block: 0, word: 1 }), 0),
             (CYCLE_LIMIT, CYCLES_MAX + 1, CardFault::NoRun, 0),
             (PROGRAM_WORDS, 257, CardFault::NoRun, 0),
             (PROGRAM_AT, u32::MAX, CardFault::NoRun, 0),

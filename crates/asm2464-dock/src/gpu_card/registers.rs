@@ -6,7 +6,7 @@
 
 use asm2464::{Coded, Kind, Label};
 use thiserror::Error;
-use tiny_gpu::{DATA_LEN, Fault, PROGRAM_LEN};
+use tiny_gpu::{DATA_LEN, PROGRAM_LEN, RunFault};
 
 /// Vendor ID. It is not assigned to anybody; virtual devices use it.
 pub const VENDOR: u16 = 0x1234;
@@ -80,7 +80,7 @@ pub const CYCLES_MAX: u32 = 1 << 20;
 pub enum CardFault {
     /// The program's run failed.
     #[error(transparent)]
-    Run(Fault),
+    Run(RunFault),
     /// The registers describe no valid run.
     #[error(
         "the registers describe no run: at most {PROGRAM_LEN} words and {DATA_LEN} bytes within the card's memory, 255 \
@@ -107,9 +107,9 @@ pub enum CardFault {
 impl Coded for CardFault {
     fn label(&self) -> Label {
         match self {
-            Self::Run(Fault::LeftProgram { .. }) => Kind::Device.code("asm2464::tiny_gpu::left_program"),
-            Self::Run(Fault::NeverEnds { .. }) => Kind::Device.code("asm2464::tiny_gpu::never_ends"),
-            Self::Run(Fault::TooLong) | Self::NoRun => Kind::Device.code("asm2464::tiny_gpu::no_run"),
+            Self::Run(RunFault::LeftProgram { .. }) => Kind::Device.code("asm2464::tiny_gpu::left_program"),
+            Self::Run(RunFault::NeverEnds { .. }) => Kind::Device.code("asm2464::tiny_gpu::never_ends"),
+            Self::Run(RunFault::TooLong) | Self::NoRun => Kind::Device.code("asm2464::tiny_gpu::no_run"),
             Self::NotMaster => Kind::Device.code("asm2464::tiny_gpu::not_master"),
             Self::NoSource => Kind::Device.code("asm2464::tiny_gpu::no_source"),
             Self::NoTarget => Kind::Device.code("asm2464::tiny_gpu::no_target"),
@@ -119,8 +119,8 @@ impl Coded for CardFault {
     }
 }
 
-impl From<Fault> for CardFault {
-    fn from(fault: Fault) -> Self {
+impl From<RunFault> for CardFault {
+    fn from(fault: RunFault) -> Self {
         Self::Run(fault)
     }
 }
@@ -129,9 +129,9 @@ impl CardFault {
     /// Returns its code in STATUS, bits 15:8.
     pub const fn number(self) -> u8 {
         match self {
-            Self::Run(Fault::LeftProgram { .. }) => 1,
-            Self::Run(Fault::NeverEnds { .. }) => 2,
-            Self::Run(Fault::TooLong) | Self::NoRun => 3,
+            Self::Run(RunFault::LeftProgram { .. }) => 1,
+            Self::Run(RunFault::NeverEnds { .. }) => 2,
+            Self::Run(RunFault::TooLong) | Self::NoRun => 3,
             Self::NotMaster => 4,
             Self::NoSource => 5,
             Self::NoTarget => 6,
@@ -143,7 +143,7 @@ impl CardFault {
     /// Returns the value of FAULT_AT for it.
     pub fn at(self) -> u32 {
         match self {
-            Self::Run(Fault::LeftProgram { block, word } | Fault::NeverEnds { block, word }) => {
+            Self::Run(RunFault::LeftProgram { block, word } | RunFault::NeverEnds { block, word }) => {
                 u32::from(block) << 16 | u32::from(word)
             }
             _ => 0,
@@ -155,8 +155,8 @@ impl CardFault {
         let (block, word) = ((at >> 16) as u16, at as u16);
         Some(match (status >> 8) as u8 {
             0 => return None,
-            1 => Self::Run(Fault::LeftProgram { block, word }),
-            2 => Self::Run(Fault::NeverEnds { block, word }),
+            1 => Self::Run(RunFault::LeftProgram { block, word }),
+            2 => Self::Run(RunFault::NeverEnds { block, word }),
             3 => Self::NoRun,
             4 => Self::NotMaster,
             5 => Self::NoSource,

@@ -75,20 +75,14 @@ const fn register(addr: u16) -> XdataAddress {
     XdataAddress::main(addr)
 }
 
-/// Deadline of the work on a flash.
+/// State that a new connection to the same unit takes over from the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Deadline {
-    /// By [`RegisterAccess::now`].
-    at: Duration,
+pub struct FlashSession {
+    /// Time at which the work has to have ended, by [`RegisterAccess::now`].
+    ends_at: Duration,
     budget: Duration,
     /// Whether each sector that is read or written restarts the time.
     is_renewed: bool,
-}
-
-/// State that a new connection to the same unit takes over from the previous one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Session {
-    deadline: Deadline,
     /// Whether bulk data fills the buffer. Once the pipe has hung, or a page has differed, it is filled byte by byte.
     has_bulk: bool,
 }
@@ -98,7 +92,7 @@ pub struct Session {
 pub struct RegisterFlash<R> {
     registers: R,
     id: JedecId,
-    session: Session,
+    session: FlashSession,
     /// Bytes that one program writes.
     page_len: usize,
     /// The last transaction has ended, but [`MODE`] is not cleared yet: the next requests do that.
@@ -112,15 +106,15 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// # Errors
     /// [`RegisterError::NoFlash`], [`RegisterError::Disagrees`], [`RegisterError::Access`].
     pub fn new(mut registers: R) -> FlashResult<Self, R> {
-        let deadline = Deadline { at: registers.now() + BUDGET, budget: BUDGET, is_renewed: false };
-        Self::resume(registers, Session { deadline, has_bulk: true })
+        let ends_at = registers.now() + BUDGET;
+        Self::resume(registers, FlashSession { ends_at, budget: BUDGET, is_renewed: false, has_bulk: true })
     }
 
     /// Does the same for a new connection to a unit that was in use. Its time limit continues.
     ///
     /// # Errors
     /// As for [`RegisterFlash::new`]; [`RegisterError::OutOfTime`], [`RegisterError::NoProgress`].
-    pub fn resume(mut registers: R, session: Session) -> FlashResult<Self, R> {
+    pub fn resume(mut registers: R, session: FlashSession) -> FlashResult<Self, R> {
         let mut byte = [0];
         let (at, bit) = SET_UP_BIT;
         registers.exchange(&[], at, &mut byte)?;
@@ -143,25 +137,25 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Restarts the time limit with this budget.
     pub fn set_budget(&mut self, budget: Duration) {
-        self.session.deadline = Deadline { at: self.registers.now() + budget, budget, is_renewed: false };
+        let ends_at = self.registers.now() + budget;
+        self.session = FlashSession { ends_at, budget, is_renewed: false, ..self.session };
     }
 
     /// Restarts the time limit. From now on only a lack of progress uses it up: see [`RegisterFlash::progressed`].
     pub fn expect_progress(&mut self) {
-        self.session.deadline.is_renewed = true;
+        self.session.is_renewed = true;
         self.progressed();
     }
 
     /// Notes that a sector was read or written, which restarts the time limit if only a lack of progress counts.
     pub fn progressed(&mut self) {
-        let deadline = &mut self.session.deadline;
-        if deadline.is_renewed {
-            deadline.at = self.registers.now() + deadline.budget;
+        if self.session.is_renewed {
+            self.session.ends_at = self.registers.now() + self.session.budget;
         }
     }
 
     /// Returns the state that a new connection takes over.
-    pub const fn session(&self) -> Session {
+    pub const fn session(&self) -> FlashSession {
         self.session
     }
 
@@ -374,8 +368,8 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Performs one transaction, from its registers to its end.
     fn transact(&mut self, command: u8, at: Option<FlashAddress>, mode: u8, len: usize) -> FlashResult<(), R> {
-        let Deadline { at: ends, budget, is_renewed } = self.session.deadline;
-        if self.registers.now() >= ends {
+        let FlashSession { ends_at, budget, is_renewed, .. } = self.session;
+        if self.registers.now() >= ends_at {
             return Err(if is_renewed { RegisterError::NoProgress(budget) } else { RegisterError::OutOfTime(budget) });
         }
         let mut writes = self.with_mode_cleared(&[(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)]);

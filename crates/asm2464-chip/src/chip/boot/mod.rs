@@ -566,17 +566,15 @@ const SLICE: u64 = 1_000_000;
 
 /// Limits of a proof: its instructions, and Ctrl-C. Clones share one budget.
 #[derive(Clone)]
-pub struct ProofBudget(Rc<Shared>);
-
-struct Shared {
-    spent: Cell<u64>,
+pub struct ProofBudget {
+    spent: Rc<Cell<u64>>,
     interrupt: Interrupt<'static>,
-    progress: RefCell<Box<dyn Progress<u64>>>,
+    progress: Rc<RefCell<dyn Progress<u64>>>,
 }
 
 impl fmt::Debug for ProofBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProofBudget").field("spent", &self.0.spent).finish_non_exhaustive()
+        f.debug_struct("ProofBudget").field("spent", &self.spent).finish_non_exhaustive()
     }
 }
 
@@ -586,24 +584,23 @@ impl ProofBudget {
 
     /// Creates a budget. `progress` receives the number of instructions spent so far, about every million.
     pub fn new(interrupt: Interrupt<'static>, progress: impl Progress<u64> + 'static) -> Self {
-        Self(Rc::new(Shared { spent: Cell::new(0), interrupt, progress: RefCell::new(Box::new(progress)) }))
+        Self { spent: Rc::default(), interrupt, progress: Rc::new(RefCell::new(progress)) }
     }
 
     /// Runs the chip as [`Chip::run`] does, until the budget is spent or Ctrl-C.
     pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> RunEnd {
-        let Shared { spent, interrupt, progress } = &*self.0;
         let begin = chip.instructions();
         loop {
             let before = chip.instructions();
-            let left = (begin.saturating_add(most) - before).min(Self::INSTRUCTIONS.saturating_sub(spent.get()));
-            if left == 0 || interrupt.is_requested() {
+            let left = (begin.saturating_add(most) - before).min(Self::INSTRUCTIONS.saturating_sub(self.spent.get()));
+            if left == 0 || self.interrupt.is_requested() {
                 return RunEnd::Budget;
             }
             let outcome = chip.run(left.min(SLICE));
             let ran = chip.instructions() - before;
-            spent.set(spent.get() + ran);
+            self.spent.set(self.spent.get() + ran);
             if ran >= SLICE {
-                progress.borrow_mut().event(spent.get());
+                self.progress.borrow_mut().event(self.spent.get());
             }
             // If no instruction ran, another round would change nothing.
             if outcome != RunEnd::Budget || ran == 0 {
@@ -617,7 +614,7 @@ impl ProofBudget {
     /// # Errors
     /// [`Interrupted`].
     pub(super) fn check(&self) -> Result<(), Interrupted> {
-        self.0.interrupt.check()
+        self.interrupt.check()
     }
 }
 

@@ -54,16 +54,12 @@ pub enum Engine {
     /// An NVMe controller with one namespace; its registers are behind BAR 0.
     Nvme(DriveSpec),
     /// A function that the caller brings.
-    Brought(EngineKind),
-}
-
-/// A kind of [`DeviceEngine`].
-#[derive(Debug, Clone, Copy)]
-pub struct EngineKind {
-    /// The BARs of a device with this engine.
-    pub bars: &'static [BarSpec],
-    /// Builds an engine in its state after power-on.
-    pub build: fn() -> Box<dyn DeviceEngine>,
+    Brought {
+        /// The BARs of a device with this engine.
+        bars: &'static [BarSpec],
+        /// Builds the engine in its state after power-on.
+        build: fn() -> Box<dyn DeviceEngine>,
+    },
 }
 
 /// A function inside a device, behind its BARs. Offsets are in bytes from the start of a BAR, and multiples of 4.
@@ -71,7 +67,7 @@ pub trait DeviceEngine: fmt::Debug + Send {
     /// Returns to the state after power-on.
     fn reset(&mut self);
 
-    /// Reads a dword behind the BAR with this index, counted from 0 in [`EngineKind::bars`].
+    /// Reads a dword behind the BAR with this index, counted from 0 in the engine's list.
     fn read(&self, bar: usize, offset: u64) -> u32;
 
     /// Writes to a dword behind a BAR. Bit n of `enables` selects byte n. `host` receives what the engine sends as bus
@@ -111,7 +107,7 @@ impl DeviceSpec {
         match self.engine {
             Engine::None => &self.bars,
             Engine::Nvme(_) => &Engine::NVME_BARS,
-            Engine::Brought(kind) => kind.bars,
+            Engine::Brought { bars, .. } => bars,
         }
     }
 }
@@ -271,7 +267,7 @@ impl PcieDevice {
         let works = match spec.engine {
             Engine::None => Works::Memory,
             Engine::Nvme(drive) => Works::Drive(Box::new(NvmeController::new(drive))),
-            Engine::Brought(kind) => Works::Brought((kind.build)()),
+            Engine::Brought { build, .. } => Works::Brought(build()),
         };
         Self { initial: config.clone(), config, answers: spec.answers, bars, works }
     }

@@ -7,7 +7,7 @@ mod device;
 mod drive;
 mod tree;
 
-pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, EngineKind, LinkSpec, MemoryFunction};
+pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, LinkSpec, MemoryFunction};
 pub use drive::{BlockStore, DriveSpec, StoreFailed};
 
 use asm2464::{Bdf, ParseError};
@@ -216,13 +216,15 @@ impl Fabric {
                 let mut fixed = self.functions.iter_mut();
                 let taken = fixed.any(|(_, function)| function.memory_write(addr, value, enables))
                     || self.root.memory_write(addr, value, enables, host);
-                taken.then_some(TlpCompletion::Done)
+                if taken { Some(TlpCompletion::Done) } else { None }
             }
         };
         self.link_lasts = self.link_lasts.map(|left| left.saturating_sub(1));
-        let is_posted = matches!(request, TlpRequest::MemoryWrite(..));
-        self.round_trips += u64::from(!is_posted);
-        (!is_posted).then(|| found.unwrap_or(TlpCompletion::UnsupportedRequest))
+        if matches!(request, TlpRequest::MemoryWrite(..)) {
+            return None;
+        }
+        self.round_trips += 1;
+        Some(found.unwrap_or(TlpCompletion::UnsupportedRequest))
     }
 
     /// Whether a device waits for a command in host memory.

@@ -293,7 +293,7 @@ impl From<ScenarioEngine> for Engine {
     fn from(engine: ScenarioEngine) -> Self {
         match engine {
             ScenarioEngine::None => Self::None,
-            ScenarioEngine::TinyGpu => Self::Brought(gpu_card::ENGINE),
+            ScenarioEngine::TinyGpu => gpu_card::ENGINE,
             ScenarioEngine::Nvme(drive) => Self::Nvme(drive),
         }
     }
@@ -314,7 +314,7 @@ impl Scenario {
         match self.behind {
             Downstream::TinyGpu => vec![DeviceSpec {
                 class: registers::CLASS,
-                engine: Engine::Brought(gpu_card::ENGINE),
+                engine: gpu_card::ENGINE,
                 ..device("0", registers::VENDOR, registers::DEVICE)
             }],
             Downstream::Ssd { bytes } => {

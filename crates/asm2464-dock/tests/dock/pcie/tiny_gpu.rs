@@ -2,7 +2,7 @@
 
 use asm2464::Bdf;
 use asm2464::sram::SRAM_ADDRESS;
-use asm2464_chip::chip::{DeviceSpec, Engine};
+use asm2464_chip::chip::DeviceSpec;
 use asm2464_dock::gpu_card::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_host::pcie::{Pcie, Scope};
@@ -23,12 +23,7 @@ const JOB: GpuJob<'_> = GpuJob {
 /// A card behind a switch.
 fn behind_a_switch() -> Direct {
     let port = |at: &str| DeviceSpec { at: at.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
-    let card = DeviceSpec {
-        vendor: VENDOR,
-        device: DEVICE,
-        engine: Engine::Brought(asm2464_dock::gpu_card::ENGINE),
-        ..port("0/0/0")
-    };
+    let card = DeviceSpec { vendor: VENDOR, device: DEVICE, engine: asm2464_dock::gpu_card::ENGINE, ..port("0/0/0") };
     Direct::new(&[port("0"), port("0/0"), card])
 }
 
@@ -66,7 +61,7 @@ fn a_cards_failure_is_reported_with_its_place() {
         endless.to_string(),
         "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
-    let left = CardFault::Run(tiny_gpu::Fault::LeftProgram { block: 0, word: 5 });
+    let left = CardFault::Run(tiny_gpu::RunFault::LeftProgram { block: 0, word: 5 });
     assert_eq!(found(GpuJob { program: &MATMUL[..5], ..JOB }).to_string(), text(left));
     for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
         let error = found(GpuJob { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB });

@@ -30,13 +30,13 @@ impl FromStr for PciId {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let parse = || {
-            let (vendor, device) = text.split_once(':')?;
-            Some(Self { vendor: half(vendor)?, device: half(device)? })
-        };
-        let wrong =
-            || format!("{text:?} is not a PCI ID: four hexadecimal digits, a colon and four more, as in 1002:744c");
-        parse().ok_or_else(|| ParseError(wrong()))
+        if let Some((vendor, device)) = text.split_once(':')
+            && let (Some(vendor), Some(device)) = (half(vendor), half(device))
+        {
+            return Ok(Self { vendor, device });
+        }
+        let form = "four hexadecimal digits, a colon and four more, as in 1002:744c";
+        Err(ParseError(format!("{text:?} is not a PCI ID: {form}")))
     }
 }
 

@@ -137,7 +137,7 @@ impl Observer for Profile {
             self.at.truncate(same);
             for index in same..self.stack.frames().len() {
                 let frame = self.stack.frames()[index];
-                let caller = self.at.last().copied().filter(|_| !frame.is_interrupt);
+                let caller = if frame.is_interrupt { None } else { self.at.last().copied() };
                 let path = self.path(caller, frame.entry);
                 self.paths[path as usize].calls += 1;
                 self.at.push(path);
@@ -230,9 +230,9 @@ impl CallStack {
             return self.frames.len();
         }
         // An interrupt may come before a function's first instruction, whose address is then on the stack.
-        let (at, own_sp) = match interrupted(step).filter(|_| is_interrupt) {
-            Some(at) => (at, sp.wrapping_sub(2)),
-            None => (step.at, sp),
+        let (at, own_sp) = match interrupted(step) {
+            Some(at) if is_interrupt => (at, sp.wrapping_sub(2)),
+            _ => (step.at, sp),
         };
         let depth = self.frames.len();
         let mut lowest = self.leave(own_sp);

@@ -5,7 +5,7 @@
 
 use crate::controller::MemoryRequest;
 use crate::isa::{BLOCK_DIM, BLOCK_INDEX, Instruction, Nzp, THREAD_INDEX, ThreadRegister};
-use crate::machine::Fault;
+use crate::machine::RunFault;
 
 /// Threads per block, and so per core.
 pub(super) const THREADS_A_BLOCK: usize = 4;

@@ -70,7 +70,7 @@ impl<F: SpiFlash> Chip<F> {
         if is_halted(endpoint, memory) {
             return PacketOut::Stall;
         }
-        let wanted = (peripherals.msc.is_uas() && stream != 0).then_some(stream);
+        let wanted = if peripherals.msc.is_uas() && stream != 0 { Some(stream) } else { None };
         match endpoint {
             COMMAND_OUT if peripherals.msc.is_uas() => {
                 // Only one command at a time waits for the firmware, and one IU without a slot.
@@ -112,7 +112,7 @@ impl<F: SpiFlash> Chip<F> {
         }
         let now = peripherals.now;
         let is_uas = peripherals.msc.is_uas();
-        let wanted = (is_uas && stream != 0).then_some(stream);
+        let wanted = if is_uas && stream != 0 { Some(stream) } else { None };
         let most = peripherals.link.speed().bulk_packet();
         let packet = match endpoint {
             DATA_IN => {

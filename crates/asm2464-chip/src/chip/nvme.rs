@@ -190,17 +190,19 @@ impl Nvme {
 
     /// Finds the queue that contains an address of the PCIe side, and the offset in the queues' memory.
     fn place(&self, addr: u64, len: usize) -> Option<(u16, usize)> {
-        QUEUES.iter().zip(BASES.iter().zip(self.bases)).find_map(|((at, queue_len), (register, base))| {
-            let base = match base {
-                0 if *register == IO_COMPLETION_BASE => OPEN_COMPLETIONS_PAGE,
-                0 if *register == IO_SUBMISSION_BASE => OPEN_COMMANDS_PAGE,
-                0 => return None,
-                base => base,
+        for (index, (at, queue_len)) in QUEUES.into_iter().enumerate() {
+            let base = match (self.bases[index], BASES[index]) {
+                (0, IO_COMPLETION_BASE) => OPEN_COMPLETIONS_PAGE,
+                (0, IO_SUBMISSION_BASE) => OPEN_COMMANDS_PAGE,
+                (0, _) => continue,
+                (base, _) => base,
             };
-            let offset = usize::try_from(addr.checked_sub(u64::from(base) << 12)?).ok()?;
-            let is_inside = len > 0 && offset.checked_add(len).is_some_and(|end| end <= *queue_len);
-            is_inside.then(|| (*at, usize::from(*at - IO_SUBMISSION) + offset))
-        })
+            let Some(offset) = addr.checked_sub(u64::from(base) << 12) else { continue };
+            if len > 0 && offset.saturating_add(len as u64) <= queue_len as u64 {
+                return Some((at, usize::from(at - IO_SUBMISSION) + offset as usize));
+            }
+        }
+        None
     }
 
     /// Writes from the PCIe side; `None` if the range is not completely inside the queues.

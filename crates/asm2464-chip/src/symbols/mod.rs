@@ -171,13 +171,19 @@ impl Symbols {
     /// Returns `name` or `name+0x12` if `at` is in a function with a name.
     pub fn label(&self, at: CodeAddress) -> Option<String> {
         let (entry, FunctionSymbol { name, extent }) = self.functions.range(..=at).next_back()?;
-        let offset = at.addr().checked_sub(entry.addr()).filter(|_| entry.bank() == at.bank())?;
+        if entry.bank() != at.bank() {
+            return None;
+        }
+        let offset = at.addr().checked_sub(entry.addr())?;
         let is_inside = match *extent {
             Extent::To(end) => at <= end,
             Extent::Open => offset < REACH,
             Extent::Entry => offset == 0,
         };
-        is_inside.then(|| if offset == 0 { name.clone() } else { format!("{name}+{offset:#x}") })
+        if !is_inside {
+            return None;
+        }
+        Some(if offset == 0 { name.clone() } else { format!("{name}+{offset:#x}") })
     }
 
     fn add_function(&mut self, at: CodeAddress, name: &str, extent: Extent) {
@@ -197,7 +203,10 @@ impl Symbols {
     ) {
         for (symbol, end) in ends {
             let Some(at) = starts.get(symbol) else { continue };
-            if let Some(function) = self.functions.get_mut(at).filter(|_| end.bank() == at.bank() && end >= at) {
+            if end.bank() == at.bank()
+                && end >= at
+                && let Some(function) = self.functions.get_mut(at)
+            {
                 function.extent = Extent::To(*end);
             }
         }

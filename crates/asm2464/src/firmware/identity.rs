@@ -32,13 +32,13 @@ impl FromStr for UsbId {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let digits = |text: &str| Some(u16::from_be_bytes(parse_hex(text).ok()?.try_into().ok()?));
-        let parse = || {
-            let (vendor, product) = text.split_once(':')?;
-            Some(Self { vendor: digits(vendor)?, product: digits(product)? })
-        };
-        let wrong =
-            || format!("{text:?} is not a USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464");
-        parse().ok_or_else(|| ParseError(wrong()))
+        if let Some((vendor, product)) = text.split_once(':')
+            && let (Some(vendor), Some(product)) = (digits(vendor), digits(product))
+        {
+            return Ok(Self { vendor, product });
+        }
+        let form = "four hexadecimal digits, a colon and four more, as in 174C:2464";
+        Err(ParseError(format!("{text:?} is not a USB ID: {form}")))
     }
 }
 

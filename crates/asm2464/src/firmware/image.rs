@@ -144,9 +144,10 @@ impl Image {
     /// Replaces the bytes at a body offset. Returns `false`, and changes nothing, if they do not fit in the body.
     #[must_use]
     pub fn replace(&mut self, at: BodyOffset, new: &[u8]) -> bool {
-        let start = at.0 as usize;
-        let place = start.checked_add(new.len()).and_then(|end| self.body.get_mut(start..end));
-        place.map(|place| place.copy_from_slice(new)).is_some()
+        let rest = self.body.get_mut(at.0 as usize..).unwrap_or_default();
+        let Some(place) = rest.get_mut(..new.len()) else { return false };
+        place.copy_from_slice(new);
+        true
     }
 
     /// Returns the trailer's offset in the file.

@@ -121,18 +121,17 @@ impl Image {
 
 /// The runs of at least `min_len` zero bytes in a range of the body.
 fn zero_runs(body: &[u8], range: Range<u32>, min_len: u32) -> Vec<ZeroRun> {
+    let mut runs = Vec::new();
     let mut at = range.start;
     let bytes = &body[range.start as usize..range.end as usize];
-    let runs = bytes.chunk_by(|one, next| (*one == 0) == (*next == 0)).map(|run| {
+    for run in bytes.chunk_by(|one, next| (*one == 0) == (*next == 0)) {
         let (start, size) = (BodyOffset(at), run.len() as u32);
         at += size;
-        (run[0] == 0 && size >= min_len).then(|| ZeroRun {
-            address: start.code_address(),
-            file_offset: start.file_offset(),
-            size,
-        })
-    });
-    runs.flatten().collect()
+        if run[0] == 0 && size >= min_len {
+            runs.push(ZeroRun { address: start.code_address(), file_offset: start.file_offset(), size });
+        }
+    }
+    runs
 }
 
 #[cfg(test)]

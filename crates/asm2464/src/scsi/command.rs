@@ -268,7 +268,7 @@ pub const LONG_READ: Command = Command::XdataRead { from: XdataAddress::main(0x0
 /// Whether the firmware has the extension, by the status of [`LONG_READ`] and the number of bytes moved; `None` if the
 /// firmware refused it.
 pub fn has_long_read(status: ScsiStatus, moved: usize) -> Option<bool> {
-    (status == ScsiStatus::Good).then_some(moved == LONG_READ_LEN)
+    if status == ScsiStatus::Good { Some(moved == LONG_READ_LEN) } else { None }
 }
 
 #[cfg(test)]

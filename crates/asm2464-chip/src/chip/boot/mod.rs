@@ -667,9 +667,9 @@ mod tests {
     #[test]
     fn all_runs_of_a_proof_share_its_instructions() {
         let budget = ProofBudget::default();
-        budget.0.spent.set(ProofBudget::INSTRUCTIONS - 1_000);
+        budget.spent.set(ProofBudget::INSTRUCTIONS - 1_000);
         let report = check_within(&counts(), &budget).unwrap();
         assert!(report.checks[0].instructions < 200_000, "{report:#?}");
-        assert_eq!(budget.0.spent.get(), ProofBudget::INSTRUCTIONS);
+        assert_eq!(budget.spent.get(), ProofBudget::INSTRUCTIONS);
     }
 }

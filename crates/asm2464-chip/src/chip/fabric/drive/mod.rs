@@ -192,7 +192,10 @@ impl NvmeController {
             while !self.is_fatal {
                 let submission = &self.submissions[queue];
                 let completion = &self.completions[submission.completion()];
-                let Some(at) = submission.next().filter(|_| completion.has_room()) else { break };
+                if !completion.has_room() {
+                    break;
+                }
+                let Some(at) = submission.next() else { break };
                 let mut command = SubmissionEntry([0; 64]);
                 if !host.read(at, &mut command.0) {
                     self.is_fatal = true;
@@ -297,7 +300,10 @@ impl NvmeController {
     fn feature(&mut self, command: &SubmissionEntry, is_set: bool) -> Result<u32, NvmeStatus> {
         const NUMBER_OF_QUEUES: usize = 0x07;
         let number = (command.dword(10) & 0xFF) as usize;
-        let feature = self.features.get_mut(number).filter(|_| number != 0).ok_or(NvmeStatus::INVALID_FIELD)?;
+        let feature = match self.features.get_mut(number) {
+            Some(feature) if number != 0 => feature,
+            _ => return Err(NvmeStatus::INVALID_FIELD),
+        };
         if number == NUMBER_OF_QUEUES {
             let most = QUEUES as u32 - 2;
             return Ok(most << 16 | most);

@@ -15,12 +15,11 @@ use crate::bench::{
 use crate::unit::{self, Purpose, Selector, Unit};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::{AnyFailure, TransportKind};
+use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_dock::files::atomic;
 use asm2464_dock::pcap::Capture;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
-use thiserror::Error;
 
 use super::context::Context;
 use super::{print, terminal, user_files};
@@ -171,34 +170,16 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Requirements that the figures did not meet.
-#[derive(Debug, Error)]
-enum CheckFailed {
-    #[error("bytes came back different from what was written")]
-    Corrupt,
-    #[error("{path} does not work: {what}")]
-    Failed { path: DataPath, what: String },
-    #[error("the pattern could not be written and read back: {what}")]
-    Integrity { what: String },
-    #[error("{path}: {found}, expected at least {floor} MB/s")]
-    Floor { path: DataPath, found: String, floor: f64 },
-    #[error("{count} {}, {per_hour:.1} an hour: expected at most {most} an hour", if *count == 1 { "error" } else { "errors" })]
-    Errors { count: u64, per_hour: f64, most: f64 },
-    #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
-    Worse { rows: usize, first: String },
-    #[error("this run measured none of the baseline's rows")]
-    NothingCompared,
+/// The failure of a bench whose bytes came back changed.
+fn corrupt() -> Failure {
+    let label = Kind::CheckFailed.code("asmpatch::bench::corrupt");
+    Failure::new(label, "bytes came back different from what was written")
 }
 
-asm2464::coded!(CheckFailed {
-    Corrupt => CheckFailed "asmpatch::bench::corrupt",
-    Failed => CheckFailed "asmpatch::bench::failed",
-    Integrity => CheckFailed "asmpatch::bench::integrity",
-    Floor => CheckFailed "asmpatch::bench::floor",
-    Errors => CheckFailed "asmpatch::bench::errors",
-    Worse => CheckFailed "asmpatch::bench::worse",
-    NothingCompared => CheckFailed "asmpatch::bench::nothing_compared",
-});
+/// The failure of a path that doesn't work.
+fn broken(path: DataPath, outcome: &Outcome) -> Failure {
+    Failure::new(Kind::CheckFailed.code("asmpatch::bench::failed"), format!("{path} does not work: {outcome}"))
+}
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
 #[derive(Serialize)]
@@ -217,10 +198,7 @@ impl print::Document for BenchJson<'_> {
 
 impl Args {
     fn plan(&self, state: BridgeState) -> BenchPlan {
-        let paths = match state {
-            _ if !self.paths.is_empty() => self.paths.clone(),
-            state => DataPath::of(state).collect(),
-        };
+        let paths = if self.paths.is_empty() { DataPath::of(state).collect() } else { self.paths.clone() };
         BenchPlan {
             sizes: self.sizes.clone(),
             depths: self.depths(),
@@ -265,11 +243,14 @@ fn spinner(context: &Context) -> ProgressBar {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
-    args.svg.as_deref().map_or(Ok(()), user_files::refuse_irregular)?;
+    if let Some(path) = &args.svg {
+        user_files::refuse_irregular(path)?;
+    }
     let recording = args.device.port.pcap.start()?;
-    let unit = match args.restart {
-        true => restarted(args, recording.capture(), interrupt::install())?,
-        false => args.device.port.choose(recording.capture())?,
+    let unit = if args.restart {
+        restarted(args, recording.capture(), interrupt::install())?
+    } else {
+        args.device.port.choose(recording.capture())?
     };
     let bar = spinner(context);
     if let Some(duration) = args.soak {
@@ -284,8 +265,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let asked = AskedRows { paths: &args.paths, sizes: &args.sizes, depths: &depths, sweep: args.sweep };
     let changes = before.map(|before| comparison::compare(&before, &report.rows, asked, args.max_slower));
     if args.json {
-        let json = BenchJson { report: &report, changes: changes.as_deref() };
-        print::json(&json);
+        print::json(&BenchJson { report: &report, changes: changes.as_deref() });
     } else {
         table::show(&report, changes.as_deref(), args.sweep);
     }
@@ -360,38 +340,44 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     }
 }
 
-fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Result<(), CheckFailed> {
+/// Checks the figures against what they must be in any case, and what the options require.
+fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Result<(), Failure> {
     if report.is_corrupt() {
-        return Err(CheckFailed::Corrupt);
+        return Err(corrupt());
     }
     let is_silent = |row: &&Row| matches!(row.outcome, Outcome::NoAnswer { .. });
     if let Some(row) = report.rows.iter().find(is_silent) {
-        return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
+        return Err(broken(row.path, &row.outcome));
     }
     if args.check {
-        let mut checked = report.integrity.iter().flat_map(Integrity::outcomes);
         if let Some(row) = report.failed_row() {
-            return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
+            return Err(broken(row.path, &row.outcome));
         }
+        let mut checked = report.integrity.iter().flat_map(Integrity::outcomes);
         if let Some((_, outcome)) = checked.find(|(_, outcome)| outcome.is_failure()) {
-            return Err(CheckFailed::Integrity { what: outcome.to_string() });
+            let message = format!("the pattern could not be written and read back: {outcome}");
+            return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::integrity"), message));
         }
     }
     for &(path, floor) in &args.floors {
         let best = report.best(path);
         if best.is_none_or(|best| best < floor) {
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
-            return Err(CheckFailed::Floor { path, found, floor });
+            let message = format!("{path}: {found}, expected at least {floor} MB/s");
+            return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::floor"), message));
         }
     }
     let Some(changes) = changes else { return Ok(()) };
     if changes.iter().all(|change| change.is_left_out) {
-        return Err(CheckFailed::NothingCompared);
+        let label = Kind::CheckFailed.code("asmpatch::bench::nothing_compared");
+        return Err(Failure::new(label, "this run measured none of the baseline's rows"));
     }
     let worse: Vec<&RowChange> = changes.iter().filter(|change| change.is_worse).collect();
     if let Some(change) = worse.first() {
+        let (count, are) = (worse.len(), if worse.len() == 1 { "is worse" } else { "are worse" });
         let first = format!("{}: {change}", table::name(change.path, change.size, change.depth));
-        return Err(CheckFailed::Worse { rows: worse.len(), first });
+        let message = format!("{count} of the baseline's rows {are}, first {first}");
+        return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::worse"), message));
     }
     Ok(())
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use asm2464::firmware::BridgeState;
-use asm2464::{AnyFailure, Kind};
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
 
-use super::{CheckFailed, measured, seed, spinner, table};
+use super::{corrupt, measured, seed, spinner, table};
 use crate::bench::{BenchPlan, BenchReport, DataPath, Effort};
 use crate::cli::context::Context;
 use crate::devices::Devices;
@@ -51,7 +51,7 @@ pub fn run(
 ///
 /// # Errors
 /// Fails if bytes came back different from what was written.
-pub fn show(device: &str, report: &BenchReport, several: bool) -> Result<(), AnyFailure> {
+pub fn show(device: &str, report: &BenchReport, several: bool) -> Result<(), Failure> {
     if several {
         table::wrapped(&format!("{device}: "), "    ", &table::read_against_e4(report).unwrap_or_default());
     } else {
@@ -64,6 +64,6 @@ pub fn show(device: &str, report: &BenchReport, several: bool) -> Result<(), Any
 ///
 /// # Errors
 /// Fails if bytes came back different from what was written.
-pub fn check(report: &BenchReport) -> Result<(), AnyFailure> {
-    if report.is_corrupt() { Err(CheckFailed::Corrupt.into()) } else { Ok(()) }
+pub fn check(report: &BenchReport) -> Result<(), Failure> {
+    if report.is_corrupt() { Err(corrupt()) } else { Ok(()) }
 }

@@ -5,16 +5,15 @@ use std::time::{Duration, Instant};
 use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::unit::{Purpose, Unit};
-use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::atomic;
 use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
-use thiserror::Error;
 
 use super::table::{aligned, figure, unit_lines, wrapped};
-use super::{Args, CheckFailed, Exit, leave, seed, show, svg};
+use super::{Args, Exit, broken, corrupt, leave, seed, show, svg};
 use crate::cli::context::Deadlines;
 use crate::cli::interrupt;
 use crate::cli::print;
@@ -26,15 +25,6 @@ const COLUMNS: usize = 60;
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Time between two attempts to open a unit that is away.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// The unit left the bus and did not come back.
-#[derive(Debug, Error)]
-#[error("{device} left the bus or stopped answering, and did not come back")]
-struct Vanished {
-    device: String,
-}
-
-asm2464::coded!(Vanished => Gone "asmpatch::bench::vanished");
 
 impl print::Document for SoakReport {
     const VERSION: u32 = soak::SOAK_SCHEMA;
@@ -117,20 +107,26 @@ fn wait_for<T>(interrupt: Interrupt<'_>, mut open: impl FnMut() -> Result<T, Any
     }
 }
 
-fn check(report: &SoakReport, args: &Args) -> Result<(), AnyFailure> {
+fn check(report: &SoakReport, args: &Args) -> Result<(), Failure> {
     if report.ended == Ended::Vanished {
-        return Err(Vanished { device: report.unit.device.clone() }.into());
+        let message = format!("{} left the bus or stopped answering, and did not come back", report.unit.device);
+        return Err(Failure::new(Kind::Gone.code("asmpatch::bench::vanished"), message));
     }
     let differs = |left: &LeftOut| matches!(left.outcome, Outcome::Differs { .. });
     if report.count(ErrorKind::Differs) > 0 || report.left_out.iter().any(differs) {
-        return Err(CheckFailed::Corrupt.into());
+        return Err(corrupt());
     }
-    if let Some(most) = args.max_errors_per_hour.filter(|most| report.errors_per_hour > *most) {
-        return Err(CheckFailed::Errors { count: report.error_count, per_hour: report.errors_per_hour, most }.into());
+    let (count, per_hour) = (report.error_count, report.errors_per_hour);
+    if let Some(most) = args.max_errors_per_hour
+        && per_hour > most
+    {
+        let errors = if count == 1 { "error" } else { "errors" };
+        let message = format!("{count} {errors}, {per_hour:.1} an hour: expected at most {most} an hour");
+        return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::errors"), message));
     }
     // A path that was left out has not passed.
     match report.left_out.first() {
-        Some(left) => Err(CheckFailed::Failed { path: left.path, what: left.outcome.to_string() }.into()),
+        Some(left) => Err(broken(left.path, &left.outcome)),
         None => Ok(()),
     }
 }

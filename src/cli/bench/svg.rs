@@ -6,10 +6,10 @@ use std::ops::Range;
 use crate::bench::soak::SoakReport;
 use crate::bench::{BenchReport, BenchUnit, DataPath, Row};
 use asm2464::escape::Escape as _;
+use asm2464::{Failure, Kind};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use thiserror::Error;
 
 use super::table::figure;
 
@@ -23,22 +23,6 @@ const LEADER: RGBColor = RGBColor(200, 200, 200);
 /// Height of a name, in pixels.
 const NAME_SIZE: i32 = 13;
 
-/// Reasons the report could not be drawn.
-#[derive(Debug, Error)]
-pub enum SvgError {
-    /// No row was measured.
-    #[error("no path was measured, so there is nothing to draw")]
-    Nothing,
-    /// The drawing library failed.
-    #[error("the chart could not be drawn: {0}")]
-    Draw(String),
-}
-
-asm2464::coded!(SvgError {
-    Nothing => CheckFailed "asmpatch::bench::nothing_to_draw",
-    Draw => BadInput "asmpatch::bench::svg",
-});
-
 /// A point: its position on the axis, and its throughput as minimum, median and maximum.
 type PlotPoint = (f64, [f64; 3]);
 
@@ -46,12 +30,13 @@ type PlotPoint = (f64, [f64; 3]);
 /// flight at the greatest size. Bars show the range over the repetitions.
 ///
 /// # Errors
-/// [`SvgError`].
-pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
+/// Fails if no row was measured, or if the drawing library does.
+pub fn draw(report: &BenchReport) -> Result<String, Failure> {
     let over_size = series(report, |row| (row.size, row.depth));
     let over_depth = series(report, |row| (row.depth, row.size));
     if over_size.is_empty() {
-        return Err(SvgError::Nothing);
+        let label = Kind::CheckFailed.code("asmpatch::bench::nothing_to_draw");
+        return Err(Failure::new(label, "no path was measured, so there is nothing to draw"));
     }
     picture(&report.unit, "bench", SIZE.1, |root| {
         let (upper, lower) = root.split_vertically(SIZE.1 / 2 - 16);
@@ -63,8 +48,8 @@ pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
 /// Draws a soak: throughput over time, and the errors.
 ///
 /// # Errors
-/// [`SvgError::Draw`].
-pub fn draw_soak(report: &SoakReport) -> Result<String, SvgError> {
+/// Fails if the drawing library does.
+pub fn draw_soak(report: &SoakReport) -> Result<String, Failure> {
     picture(&report.unit, "bench --soak", SIZE.1 / 2, |root| {
         let slices = &report.over_time;
         let most = slices.iter().map(|slice| slice.mb_per_s).fold(1e-3, f64::max) * 1.1;
@@ -105,7 +90,7 @@ fn picture(
     what: &str,
     height: u32,
     draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Drawn,
-) -> Result<String, SvgError> {
+) -> Result<String, Failure> {
     let mut svg = String::new();
     let drawn = (|| -> Drawn {
         let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
@@ -117,7 +102,10 @@ fn picture(
         root.present()?;
         Ok(())
     })();
-    drawn.map_err(|error| SvgError::Draw(error.to_string()))?;
+    drawn.map_err(|error| {
+        let label = Kind::BadInput.code("asmpatch::bench::svg");
+        Failure::new(label, format!("the chart could not be drawn: {error}"))
+    })?;
     Ok(svg)
 }
 

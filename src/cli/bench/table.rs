@@ -87,8 +87,10 @@ pub(super) fn unit_lines(unit: &BenchUnit) {
 
 /// Returns the note on the CPU of the dock's host, if its governor is slow.
 fn governor_note(unit: &BenchUnit) -> Option<String> {
-    let is_slow = unit.cpu_governors.iter().any(|governor| governor == SLOW_GOVERNOR);
-    is_slow.then(|| format!("The CPU's governor is {SLOW_GOVERNOR}, which makes round trips longer."))
+    if !unit.cpu_governors.iter().any(|governor| governor == SLOW_GOVERNOR) {
+        return None;
+    }
+    Some(format!("The CPU's governor is {SLOW_GOVERNOR}, which makes round trips longer."))
 }
 
 /// Prints words on lines of up to 80 columns. The first begins with `first`, the others with `rest`.

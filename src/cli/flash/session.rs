@@ -70,7 +70,7 @@ impl<'a> WritingRun<'a> {
         let interrupt = interrupt::install();
         let recording = args.pcap.start()?;
         let capture = recording.capture();
-        let backup_into = (!args.no_backup).then(|| args.backup_place.folder()).transpose()?;
+        let backup_into = if args.no_backup { None } else { Some(args.backup_place.folder()?) };
         let with_name = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match args.device.as_slice() {
             [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(with_name).collect(),
@@ -285,7 +285,7 @@ impl<'a> WritingRun<'a> {
             Some(Err(failure)) => return self.context.report(failure.coded()),
             None => return Exit::Done,
         };
-        shown.map_or_else(|failure| self.context.report(failure.coded()), |()| Exit::Done)
+        shown.map_or_else(|failure| self.context.report(&failure), |()| Exit::Done)
     }
 
     /// Reports the outcome of a unit and returns its exit status.

@@ -3,11 +3,10 @@
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::scsi::{XdataAddress, XdataPage};
-use asm2464::{AnyFailure, Coded as _, Kind};
+use asm2464::{AnyFailure, Coded as _, Failure, Kind};
 use asm2464_chip::chip::{register_name, registers, unaliased};
 use asm2464_host::pcie::TlpEngine;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::arguments::DeviceArgs;
 use super::context::Context;
@@ -32,62 +31,56 @@ pub struct Args {
 impl Args {
     /// Whether the command only shows something.
     pub const fn only_prints(&self) -> bool {
-        matches!(self.action, XdataCommand::Read(_))
+        matches!(self.action, XdataCommand::Read { .. })
     }
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum XdataCommand {
-    Read(ReadArgs),
-    Write(WriteArgs),
-}
+    /// Read XDATA.
+    ///
+    /// A read of a register can have effects of its own, such as the end of an event.
+    #[command(after_help = "Examples:\n  asmpatch xdata read PCIE_LINK_STATE\n  asmpatch xdata read 0x9000 256 --json")]
+    Read {
+        /// Address, such as 0xC450, or a register's name in docs/chip.md.
+        #[arg(value_parser = parse_address)]
+        address: u16,
 
-/// Read XDATA.
-///
-/// A read of a register can have effects of its own, such as the end of an event.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch xdata read PCIE_LINK_STATE\n  asmpatch xdata read 0x9000 256 --json")]
-struct ReadArgs {
-    /// Address, such as 0xC450, or a register's name in docs/chip.md.
-    #[arg(value_parser = parse_address)]
-    address: u16,
+        /// Number of bytes, such as 64 or 0x40; not past the end of the page.
+        #[arg(default_value = "1", value_parser = pcie::parse_len::<PAGE_LEN>)]
+        len: usize,
 
-    /// Number of bytes, such as 64 or 0x40; not past the end of the page.
-    #[arg(default_value = "1", value_parser = pcie::parse_len::<PAGE_LEN>)]
-    len: usize,
+        #[command(flatten)]
+        options: XdataOptions,
+    },
+    /// Write XDATA, byte by byte, at once.
+    ///
+    /// Nothing tells whether a register takes a value. A wrong one can hang the unit until it loses power. A unit with an
+    /// SSD is left alone: its firmware drives the SSD through the same registers. The flash controller's registers are
+    /// refused: `flash` and `restore` write the flash, with a backup. Registers that restart the unit or switch power are
+    /// named, and need your yes.
+    #[command(after_help = "Examples:\n  asmpatch xdata write 0x5ff8 5a")]
+    Write {
+        /// Address, such as 0xC450, or a register's name in docs/chip.md.
+        #[arg(value_parser = parse_address)]
+        address: u16,
 
-    #[command(flatten)]
-    unit: UnitArgs,
-}
+        /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10; at most 256.
+        #[arg(value_parser = parse_bytes)]
+        bytes: Box<[u8]>,
 
-/// Write XDATA, byte by byte, at once.
-///
-/// Nothing tells whether a register takes a value. A wrong one can hang the unit until it loses power. A unit with an
-/// SSD is left alone: its firmware drives the SSD through the same registers. The flash controller's registers are
-/// refused: `flash` and `restore` write the flash, with a backup. Registers that restart the unit or switch power are
-/// named, and need your yes.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch xdata write 0x5ff8 5a")]
-struct WriteArgs {
-    /// Address, such as 0xC450, or a register's name in docs/chip.md.
-    #[arg(value_parser = parse_address)]
-    address: u16,
+        /// Don't ask before writing registers that restart the unit or switch power.
+        #[arg(long)]
+        yes: bool,
 
-    /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10; at most 256.
-    #[arg(value_parser = parse_bytes)]
-    bytes: Box<[u8]>,
-
-    /// Don't ask before writing registers that restart the unit or switch power.
-    #[arg(long)]
-    yes: bool,
-
-    #[command(flatten)]
-    unit: UnitArgs,
+        #[command(flatten)]
+        options: XdataOptions,
+    },
 }
 
 /// Options of both actions.
 #[derive(Debug, clap::Args)]
-struct UnitArgs {
+struct XdataOptions {
     /// Take the other page (0x51), with the settings of PHY and link.
     #[arg(long)]
     other_page: bool,
@@ -131,25 +124,6 @@ fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     bytes.ok_or_else(|| "expected 1 to 256 pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
-/// Reasons nothing was sent.
-#[derive(Debug, Error)]
-enum XdataRefusal {
-    /// The range leaves the page.
-    #[error("{len} bytes from {from} go past 0xFFFF")]
-    PastEnd { from: XdataAddress, len: usize },
-    /// The range has registers that can erase the flash.
-    #[error(
-        "the write at {from} reaches the flash controller ({:#06X} to {:#06X}), which can erase and change the flash",
-        FLASH_CONTROLLER.0, FLASH_CONTROLLER.1
-    )]
-    FlashController { from: XdataAddress },
-}
-
-asm2464::coded!(XdataRefusal {
-    PastEnd => Usage "asmpatch::xdata::past_end",
-    FlashController => Refused "asmpatch::xdata::flash_controller",
-});
-
 /// Reads in pieces, so that Ctrl-C ends a long read.
 fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
     // An open range, `0..`, would step past the page's last address and overflow.
@@ -167,27 +141,32 @@ fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) 
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
     match &args.action {
-        XdataCommand::Read(args) => read(args),
-        XdataCommand::Write(args) => write(args),
+        XdataCommand::Read { address, len, options } => read(*address, *len, options),
+        XdataCommand::Write { address, bytes, yes, options } => write(*address, bytes, *yes, options),
     }
 }
 
-fn place(address: u16, len: usize, args: &UnitArgs) -> Result<XdataAddress, XdataRefusal> {
-    let page = if args.other_page { XdataPage::Other } else { XdataPage::Main };
+/// Returns the address of the first byte, after checking that all are in its page.
+fn place(address: u16, len: usize, options: &XdataOptions) -> Result<XdataAddress, Failure> {
+    let page = if options.other_page { XdataPage::Other } else { XdataPage::Main };
     let from = XdataAddress { page, addr: address };
-    if usize::from(address) + len > PAGE_LEN { Err(XdataRefusal::PastEnd { from, len }) } else { Ok(from) }
+    if usize::from(address) + len > PAGE_LEN {
+        let message = format!("{len} bytes from {from} go past 0xFFFF");
+        return Err(Failure::new(Kind::Usage.code("asmpatch::xdata::past_end"), message));
+    }
+    Ok(from)
 }
 
 /// Opens the unit and passes it to `work`, with its port.
 fn with_unit<T>(
-    args: &UnitArgs,
+    options: &XdataOptions,
     writes: bool,
     work: impl FnOnce(&mut dyn TlpEngine, &str) -> Result<T, AnyFailure>,
 ) -> Result<T, AnyFailure> {
-    let recording = args.device.port.pcap.start()?;
-    let mut unit = args.device.port.choose(recording.capture())?;
+    let recording = options.device.port.pcap.start()?;
+    let mut unit = options.device.port.choose(recording.capture())?;
     let device = unit.info.location.to_string();
-    let mut live = unit.open(Purpose::Xdata, args.device.transport.into())?;
+    let mut live = unit.open(Purpose::Xdata, options.device.transport.into())?;
     if writes {
         live.spare_ssd(&device, Purpose::Xdata)?;
     }
@@ -242,12 +221,12 @@ fn named(at: XdataAddress) -> String {
     name(at).map(|name| format!("  {name}")).unwrap_or_default()
 }
 
-fn read(args: &ReadArgs) -> Result<Exit, AnyFailure> {
-    let from = place(args.address, args.len, &args.unit)?;
-    with_unit(&args.unit, false, |unit, device| {
-        let mut bytes = vec![0; args.len];
+fn read(address: u16, len: usize, options: &XdataOptions) -> Result<Exit, AnyFailure> {
+    let from = place(address, len, options)?;
+    with_unit(options, false, |unit, device| {
+        let mut bytes = vec![0; len];
         read_pieces(unit, from, &mut bytes)?;
-        if args.unit.json {
+        if options.json {
             print::json(&XdataJson::of(device, from, &bytes));
         } else {
             show(from, &bytes);
@@ -269,30 +248,34 @@ fn show(from: XdataAddress, bytes: &[u8]) {
 
 /// Whether the last byte of a range is in a register that takes the unit off the bus.
 fn leaves_at_the_end(from: XdataAddress, len: usize) -> bool {
-    disruptions(from.plus((len - 1) as u16), 1).iter().any(|found| found.takes_off_the_bus())
+    disruptions(from.plus((len - 1) as u16), 1).iter().any(|found| found.takes_off_the_bus)
 }
 
-fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
-    let bytes = &*args.bytes;
-    let from = place(args.address, bytes.len(), &args.unit)?;
+fn write(address: u16, bytes: &[u8], yes: bool, options: &XdataOptions) -> Result<Exit, AnyFailure> {
+    let from = place(address, bytes.len(), options)?;
     if reaches_flash(from, bytes.len()) {
-        return Err(XdataRefusal::FlashController { from }.into());
+        let (first, last) = FLASH_CONTROLLER;
+        let message = format!(
+            "the write at {from} reaches the flash controller ({first:#06X} to {last:#06X}), which can erase and change \
+             the flash"
+        );
+        return Err(Failure::new(Kind::Refused.code("asmpatch::xdata::flash_controller"), message).into());
     }
     let disruptions = disruptions(from, bytes.len());
     for found in &disruptions {
         errln!("{:#06x}{}: {}", found.address, named(XdataAddress::main(found.address)), found.what);
     }
-    if !disruptions.is_empty() && !args.yes {
+    if !disruptions.is_empty() && !yes {
         ask::confirm("write it?", interrupt::install())?;
     }
-    with_unit(&args.unit, true, |unit, device| {
+    with_unit(options, true, |unit, device| {
         // One byte at a time: after a register that takes the unit off the bus, nothing more is written.
         let mut writes = (0..).zip(bytes).map(|(offset, byte)| (from.plus(offset), *byte));
         let has_left = match writes.try_for_each(|write| unit.xdata_write(&[write])) {
             Err(error) if error.kind() == Kind::Gone && leaves_at_the_end(from, bytes.len()) => true,
             outcome => outcome.map(|()| false)?,
         };
-        if args.unit.json {
+        if options.json {
             print::json(&XdataJson::of(device, from, bytes));
         } else {
             let bytes = if let [_] = bytes { "1 byte".to_owned() } else { format!("{} bytes", bytes.len()) };
@@ -308,21 +291,16 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
 
 /// The flash controller's registers. Commands that are written there erase and change the flash. Source: openpilot's
 /// flasher; b0:0xBE02, 0xBE70; cyrozap's notes for the first ones.
-pub(super) const FLASH_CONTROLLER: (u16, u16) = (0xC89F, 0xC8AF);
+const FLASH_CONTROLLER: (u16, u16) = (0xC89F, 0xC8AF);
 
 /// A register that takes the unit off the bus, or power from what is behind it.
-pub(super) struct Disruption {
+struct Disruption {
     /// Its address.
-    pub(super) address: u16,
-    /// What a write to it can do.
-    pub(super) what: &'static str,
-}
-
-impl Disruption {
+    address: u16,
     /// Whether the unit may leave the bus instead of answering.
-    pub(super) fn takes_off_the_bus(&self) -> bool {
-        self.what != PCIE_POWER
-    }
+    takes_off_the_bus: bool,
+    /// What a write to it can do.
+    what: &'static str,
 }
 
 const LEAVES_THE_BUS: &str = "takes the unit off the bus while 0x92C2.6 and 0x91C0.1 are both set";
@@ -330,25 +308,26 @@ const PCIE_POWER: &str = "switches the power of what is behind the bridge";
 
 /// Sources: c:0x458A for 0xCC31; b0:0xD916, E8 in mode 0x51, for the others; open firmware's F3 for 0xC656 and 0xC659.
 const DISRUPTIONS: [Disruption; 5] = [
-    Disruption { address: 0x91C0, what: LEAVES_THE_BUS },
-    Disruption { address: 0x92C2, what: LEAVES_THE_BUS },
-    Disruption { address: 0xC656, what: PCIE_POWER },
-    Disruption { address: 0xC659, what: PCIE_POWER },
+    Disruption { address: 0x91C0, takes_off_the_bus: true, what: LEAVES_THE_BUS },
+    Disruption { address: 0x92C2, takes_off_the_bus: true, what: LEAVES_THE_BUS },
+    Disruption { address: 0xC656, takes_off_the_bus: false, what: PCIE_POWER },
+    Disruption { address: 0xC659, takes_off_the_bus: false, what: PCIE_POWER },
     Disruption {
         address: 0xCC31,
+        takes_off_the_bus: true,
         what: "bit 0 restarts the CPU: the unit leaves the bus without an answer; `asmpatch reset` does the same, and \
                waits until it is back",
     },
 ];
 
 /// Whether a range has a register of the flash controller, at any of its addresses.
-pub(super) fn reaches_flash(from: XdataAddress, len: usize) -> bool {
+fn reaches_flash(from: XdataAddress, len: usize) -> bool {
     let (first, last) = FLASH_CONTROLLER;
     registers_in(from, len).any(|address| (first..=last).contains(&address))
 }
 
 /// The registers in a range that disrupt the unit.
-pub(super) fn disruptions(from: XdataAddress, len: usize) -> Vec<&'static Disruption> {
+fn disruptions(from: XdataAddress, len: usize) -> Vec<&'static Disruption> {
     let is_there = |disruption: &&Disruption| registers_in(from, len).any(|address| address == disruption.address);
     DISRUPTIONS.iter().filter(is_there).collect()
 }

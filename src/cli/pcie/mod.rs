@@ -11,18 +11,17 @@ use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::{AnyFailure, Bdf};
+use asm2464::{AnyFailure, Bdf, Failure, Kind};
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use thiserror::Error;
 
 use super::arguments::DeviceArgs;
 use super::context::Context;
 use super::{print, terminal};
 use crate::cli::errors::Exit;
-use crate::cli::interrupt::{self};
+use crate::cli::interrupt;
 
 /// Show what is behind a unit on PCIe: link, devices, memory.
 ///
@@ -46,14 +45,47 @@ pub struct Args {
 impl Args {
     /// Whether the command only shows something.
     pub const fn only_prints(&self) -> bool {
-        matches!(self.action, None | Some(PcieCommand::Read(_)))
+        matches!(self.action, None | Some(PcieCommand::Read { .. }))
     }
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum PcieCommand {
-    Read(ReadArgs),
-    Write(WriteArgs),
+    /// Read memory on the PCIe side: what a BAR decodes.
+    #[command(after_help = "Examples:\n  asmpatch pcie read --assign 0x10000000 64")]
+    Read {
+        /// PCIe address, such as 0x10000000.
+        #[arg(value_parser = parse_number)]
+        address: u64,
+
+        /// Number of bytes, such as 64 or 0x40; at most 1 MiB.
+        #[arg(value_parser = parse_len::<READ_MAX>)]
+        len: usize,
+
+        #[command(flatten)]
+        options: PcieOptions,
+    },
+    /// Write memory on the PCIe side.
+    ///
+    /// A write has no answer, so this first looks for the device whose BAR takes all of the bytes, and refuses to send
+    /// what no device takes.
+    #[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
+    Write {
+        /// PCIe address, such as 0x10000000.
+        #[arg(value_parser = parse_number)]
+        address: u64,
+
+        /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10.
+        #[arg(value_parser = parse_bytes)]
+        bytes: Box<[u8]>,
+
+        /// Send the bytes without looking for a device that takes them.
+        #[arg(long)]
+        force: bool,
+
+        #[command(flatten)]
+        options: PcieOptions,
+    },
     /// Reset everything behind the bridge, then show it.
     ///
     /// On open firmware, PCIe's power is switched off and on. On the vendor's, and on open builds without that request,
@@ -74,12 +106,12 @@ struct ShowArgs {
     read_only: bool,
 
     #[command(flatten)]
-    unit: UnitArgs,
+    options: PcieOptions,
 }
 
 /// Options of every action.
 #[derive(Debug, clap::Args)]
-struct UnitArgs {
+struct PcieOptions {
     /// Assign windows and BARs anew first. Whatever uses a device behind the bridge loses it.
     #[arg(long)]
     assign: bool,
@@ -90,45 +122,6 @@ struct UnitArgs {
 
     #[command(flatten)]
     device: DeviceArgs,
-}
-
-/// Read memory on the PCIe side: what a BAR decodes.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch pcie read --assign 0x10000000 64")]
-struct ReadArgs {
-    /// PCIe address, such as 0x10000000.
-    #[arg(value_parser = parse_number)]
-    address: u64,
-
-    /// Number of bytes, such as 64 or 0x40; at most 1 MiB.
-    #[arg(value_parser = parse_len::<READ_MAX>)]
-    len: usize,
-
-    #[command(flatten)]
-    unit: UnitArgs,
-}
-
-/// Write memory on the PCIe side.
-///
-/// A write has no answer, so this first looks for the device whose BAR takes all of the bytes, and refuses to send what
-/// no device takes.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
-struct WriteArgs {
-    /// PCIe address, such as 0x10000000.
-    #[arg(value_parser = parse_number)]
-    address: u64,
-
-    /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10.
-    #[arg(value_parser = parse_bytes)]
-    bytes: Box<[u8]>,
-
-    /// Send the bytes without looking for a device that takes them.
-    #[arg(long)]
-    force: bool,
-
-    #[command(flatten)]
-    unit: UnitArgs,
 }
 
 /// The most bytes that one command reads.
@@ -153,27 +146,16 @@ pub(super) fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     bytes.map(Vec::into_boxed_slice).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
-/// No device decodes the address.
-#[derive(Debug, Error)]
-#[error("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}")]
-struct Unclaimed {
-    device: String,
-    address: u64,
-    len: usize,
-}
-
-asm2464::coded!(Unclaimed => Refused "asmpatch::pcie::unclaimed");
-
 /// The survey that finds which BAR decodes an address: it probes sizes of BARs, but sets no bus numbers and windows.
 const SIZES: Scope = Scope { buses: false, windows: false, sizes: true, extended: false };
 
-/// Waits by the clock, and stops on Ctrl-C.
-struct Waits {
+/// Waits by the clock until the deadline, and stops on Ctrl-C.
+struct UntilDeadline {
     interrupt: Interrupt<'static>,
     until: Instant,
 }
 
-impl Patience for Waits {
+impl Patience for UntilDeadline {
     fn wait(&mut self, milliseconds: u64) {
         self.interrupt.wait(milliseconds);
     }
@@ -204,8 +186,8 @@ fn with_engine(
     let recording = args.port.pcap.start()?;
     let mut unit = args.port.choose(recording.capture())?;
     let (firmware, device) = (unit.info.state, unit.info.location.to_string());
-    let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
-    let interrupt = patience.interrupt;
+    let interrupt = interrupt::install();
+    let mut patience = UntilDeadline { interrupt, until: Instant::now() + SURVEY_TIMEOUT };
     let mut live = unit.open(Purpose::Pcie, args.transport.into())?;
     // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
     live.spare_ssd(&device, Purpose::Pcie)?;
@@ -242,17 +224,14 @@ impl Reached<'_> {
         Ok(found?)
     }
 
-    /// Makes memory reachable if `--assign` is given.
-    fn assign(&mut self, args: &UnitArgs) -> Result<(), AnyFailure> {
-        if args.assign {
+    /// Makes memory reachable with `--assign`; without it, only checks the link.
+    fn assign(&mut self, is_wanted: bool) -> Result<(), AnyFailure> {
+        if is_wanted {
             self.survey(true, Scope::USUAL)?;
-        } else {
-            let Link { ltssm, is_up } = self.pcie.link()?;
-            if !is_up {
-                return Err(PcieError::LinkDown { ltssm }.into());
-            }
+            return Ok(());
         }
-        Ok(())
+        let Link { ltssm, is_up } = self.pcie.link()?;
+        if is_up { Ok(()) } else { Err(PcieError::LinkDown { ltssm }.into()) }
     }
 }
 
@@ -262,19 +241,23 @@ impl Reached<'_> {
 /// Fails if no unit is found, it has an SSD or no firmware, the link is down, or a request fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
-    let show = |args: &ShowArgs, resets| with_engine(&args.unit.device, resets, |reached| show_tree(args, reached));
+    let show = |args: &ShowArgs, resets| with_engine(&args.options.device, resets, |reached| show_tree(args, reached));
     match &args.action {
         None => show(&args.show, false),
         Some(PcieCommand::Reset(args)) => show(args, true),
-        Some(PcieCommand::Read(args)) => with_engine(&args.unit.device, false, |reached| read(args, reached, context)),
-        Some(PcieCommand::Write(args)) => with_engine(&args.unit.device, false, |reached| write(args, reached)),
+        Some(PcieCommand::Read { address, len, options }) => {
+            with_engine(&options.device, false, |reached| read(*address, *len, options, reached, context))
+        }
+        Some(PcieCommand::Write { address, bytes, force, options }) => {
+            with_engine(&options.device, false, |reached| write(*address, bytes, *force, options, reached))
+        }
     }
 }
 
 fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
     let scope = if args.read_only { Scope::READ_ONLY } else { Scope::USUAL };
     let scope = Scope { extended: args.hex >= 4, ..scope };
-    let survey = reached.survey(args.unit.assign, scope)?;
+    let survey = reached.survey(args.options.assign, scope)?;
     let dwords = match args.hex {
         0 => 0,
         1 | 2 => 16,
@@ -289,11 +272,10 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailur
         }
     }
     let names = show::names(&survey);
-    let shown = show::PcieShown { reached, survey: &survey, names: &names, spaces: &spaces };
-    if args.unit.json {
-        print::json(&shown.json());
+    if args.options.json {
+        print::json(&show::json(reached, &survey, &names, &spaces));
     } else {
-        shown.print();
+        show::print(reached, &survey, &names, &spaces);
     }
     Ok(())
 }
@@ -315,47 +297,58 @@ pub(super) struct MemoryJson<'a> {
 
 impl print::Document for MemoryJson<'_> {}
 
-fn read(args: &ReadArgs, reached: &mut Reached<'_>, context: &Context) -> Result<(), AnyFailure> {
-    reached.assign(&args.unit)?;
-    let mut bytes = vec![0; args.len];
-    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new(args.len as u64));
+fn read(
+    address: u64,
+    len: usize,
+    options: &PcieOptions,
+    reached: &mut Reached<'_>,
+    context: &Context,
+) -> Result<(), AnyFailure> {
+    reached.assign(options.assign)?;
+    let mut bytes = vec![0; len];
+    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new(len as u64));
     if let Ok(style) = ProgressStyle::with_template("[{bar:20}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left") {
         bar.set_style(style);
     }
     // Read in pieces, so that Ctrl-C ends a long read.
-    let mut address = args.address;
+    let mut next = address;
     for piece in bytes.chunks_mut(256) {
         reached.interrupt.check()?;
-        reached.pcie.memory_read(address, piece)?;
-        address = address.wrapping_add(piece.len() as u64);
+        reached.pcie.memory_read(next, piece)?;
+        next = next.wrapping_add(piece.len() as u64);
         bar.inc(piece.len() as u64);
     }
     bar.finish_and_clear();
-    if args.unit.json {
-        let bytes = to_hex(&bytes, "");
-        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes, decoder: None });
+    if options.json {
+        print::json(&MemoryJson { device: &reached.device, address, bytes: to_hex(&bytes, ""), decoder: None });
     } else {
-        out!("{}", show::dump(args.address, &bytes));
+        out!("{}", show::dump(address, &bytes));
     }
     Ok(())
 }
 
-fn write(args: &WriteArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
-    reached.assign(&args.unit)?;
-    let (address, len) = (args.address, args.bytes.len());
-    let decoder = if args.force {
-        None
-    } else {
-        let decoder = reached.survey(false, SIZES)?.decoder(address, len as u64);
-        let unclaimed = || Unclaimed { device: reached.device.clone(), address, len };
-        Some(decoder.ok_or_else(unclaimed)?)
-    };
-    reached.pcie.memory_write(address, &args.bytes)?;
+fn write(
+    address: u64,
+    bytes: &[u8],
+    force: bool,
+    options: &PcieOptions,
+    reached: &mut Reached<'_>,
+) -> Result<(), AnyFailure> {
+    reached.assign(options.assign)?;
+    let len = bytes.len();
+    let mut decoder = None;
+    if !force {
+        decoder = reached.survey(false, SIZES)?.decoder(address, len as u64);
+        if decoder.is_none() {
+            let device = &reached.device;
+            let message = format!("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}");
+            return Err(Failure::new(Kind::Refused.code("asmpatch::pcie::unclaimed"), message).into());
+        }
+    }
+    reached.pcie.memory_write(address, bytes)?;
     let device = reached.device.as_str();
     match decoder {
-        _ if args.unit.json => {
-            print::json(&MemoryJson { device, address, bytes: to_hex(&args.bytes, ""), decoder });
-        }
+        _ if options.json => print::json(&MemoryJson { device, address, bytes: to_hex(bytes, ""), decoder }),
         Some(decoder) => outln!("{}: {len} bytes written at {address:#x}, to {decoder}", device.shown()),
         None => {
             outln!("{}: {len} bytes sent to {address:#x}, but not known whether a device took them", device.shown())

@@ -30,15 +30,6 @@ pub(super) fn names(survey: &Survey) -> Names {
     text.map(|text| Names::find(&String::from_utf8_lossy(&text), &wanted)).unwrap_or_default()
 }
 
-/// Everything that the command shows.
-pub(super) struct PcieShown<'a, 'b> {
-    pub(super) reached: &'a Reached<'b>,
-    pub(super) survey: &'a Survey,
-    pub(super) names: &'a Names,
-    /// Configuration space of each function; empty if it was not requested.
-    pub(super) spaces: &'a [Vec<u32>],
-}
-
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct PcieJson<'a> {
@@ -98,94 +89,100 @@ fn in_words(note: &Note) -> String {
     command_line::against_note(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
 }
 
-impl PcieShown<'_, '_> {
-    pub(super) fn json(&self) -> impl print::Document {
-        let functions = self.survey.functions.iter().enumerate().map(|(index, function)| FunctionJson {
-            function,
-            class_name: class_name(function.class),
-            vendor_name: self.names.vendor(function.vendor),
-            device_name: self.names.device(function.vendor, function.device),
-            config: self.spaces.get(index).map(|space| to_hex(&bytes(space), "")),
-        });
-        PcieJson {
-            device: &self.reached.device,
-            state: self.reached.firmware,
-            supply: self.reached.supply.and_then(|supply| supply.measured),
-            supply_fault: self.reached.supply.map(|supply| supply.has_fault),
-            link: self.survey.link,
-            functions: functions.collect(),
-            changes: &self.survey.changes,
-            notes: self.survey.notes.iter().map(|note| NoteJson { note, text: in_words(note) }).collect(),
-        }
+/// Returns the JSON of a survey. `spaces` has the configuration space of each function; empty if it was not requested.
+pub(super) fn json<'a>(
+    reached: &'a Reached<'_>,
+    survey: &'a Survey,
+    names: &'a Names,
+    spaces: &[Vec<u32>],
+) -> PcieJson<'a> {
+    let Survey { link, functions, changes, notes } = survey;
+    let function = |(index, function): (usize, &'a Function)| FunctionJson {
+        function,
+        class_name: class_name(function.class),
+        vendor_name: names.vendor(function.vendor),
+        device_name: names.device(function.vendor, function.device),
+        config: spaces.get(index).map(|space| to_hex(&bytes(space), "")),
+    };
+    PcieJson {
+        device: &reached.device,
+        state: reached.firmware,
+        supply: reached.supply.and_then(|supply| supply.measured),
+        supply_fault: reached.supply.map(|supply| supply.has_fault),
+        link: *link,
+        functions: functions.iter().enumerate().map(function).collect(),
+        changes,
+        notes: notes.iter().map(|note| NoteJson { note, text: in_words(note) }).collect(),
     }
+}
 
-    pub(super) fn print(&self) {
-        let Survey { link, functions, changes, notes } = self.survey;
-        let state = if link.is_up { "up" } else { "down" };
-        let rate = functions.first().and_then(|root| root.capabilities.express()).map(|express| express.link);
-        let rate = rate.filter(|rate| rate.lanes != 0).map_or_else(String::new, |rate| format!(" at {rate}"));
-        let Reached { device, firmware, supply, .. } = self.reached;
-        outln!("{}: {firmware}, PCIe link {state}{rate} (LTSSM {:#04x})", device.shown(), link.ltssm);
-        if let Some(SupplyMeasurement { voltage_mv, current_ma }) = supply.and_then(|supply| supply.measured) {
-            outln!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000);
-        }
-        if supply.is_some_and(|supply| supply.has_fault) {
-            outln!("  note: the board's fault line (GPIO 1) is active; `asmpatch doctor` says what that means");
-        }
-        changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
-        notes.iter().for_each(|note| outln!("  note: {}", in_words(note)));
+/// Prints a survey: link, tree, and each function. `spaces` is as for [`json`].
+pub(super) fn print(reached: &Reached<'_>, survey: &Survey, names: &Names, spaces: &[Vec<u32>]) {
+    let Survey { link, functions, changes, notes } = survey;
+    let state = if link.is_up { "up" } else { "down" };
+    let rate = functions.first().and_then(|root| root.capabilities.express()).map(|express| express.link);
+    let rate = rate.filter(|rate| rate.lanes != 0).map_or_else(String::new, |rate| format!(" at {rate}"));
+    let Reached { device, firmware, supply, .. } = reached;
+    outln!("{}: {firmware}, PCIe link {state}{rate} (LTSSM {:#04x})", device.shown(), link.ltssm);
+    if let Some(SupplyMeasurement { voltage_mv, current_ma }) = supply.and_then(|supply| supply.measured) {
+        outln!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000);
+    }
+    if supply.is_some_and(|supply| supply.has_fault) {
+        outln!("  note: the board's fault line (GPIO 1) is active; `asmpatch doctor` says what that means");
+    }
+    changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
+    notes.iter().for_each(|note| outln!("  note: {}", in_words(note)));
+    outln!("");
+    out!("{}", draw_tree(survey, &|index| name(&functions[index], names)));
+    for (index, function) in functions.iter().enumerate() {
         outln!("");
-        out!("{}", draw_tree(self.survey, &|index| self.name(&functions[index])));
-        for (index, function) in functions.iter().enumerate() {
-            outln!("");
-            self.print_function(function);
-            if let Some(space) = self.spaces.get(index) {
-                out!("{}", dump(0, &bytes(space)));
-            }
+        print_function(function, names);
+        if let Some(space) = spaces.get(index) {
+            out!("{}", dump(0, &bytes(space)));
         }
     }
+}
 
-    /// Returns the names of vendor and device, as far as they are known.
-    fn name(&self, function: &Function) -> String {
-        let Function { vendor, device, .. } = *function;
-        let vendor_name = self.names.vendor(vendor).map_or_else(|| format!("Vendor {vendor:04x}"), str::to_owned);
-        let device_name = self.names.device(vendor, device);
-        let device_name = device_name.map_or_else(|| format!("Device {device:04x}"), str::to_owned);
-        format!("{} {}", vendor_name.as_str().shown(), device_name.as_str().shown())
+/// Returns the names of vendor and device, as far as they are known.
+fn name(function: &Function, names: &Names) -> String {
+    let Function { vendor, device, .. } = *function;
+    let vendor_name = names.vendor(vendor).map_or_else(|| format!("Vendor {vendor:04x}"), str::to_owned);
+    let device_name = names.device(vendor, device);
+    let device_name = device_name.map_or_else(|| format!("Device {device:04x}"), str::to_owned);
+    format!("{} {}", vendor_name.as_str().shown(), device_name.as_str().shown())
+}
+
+fn print_function(function: &Function, names: &Names) {
+    let Function { at, vendor, device, class, revision, .. } = *function;
+    let class_code = class >> 8;
+    let class = class_name(class).unwrap_or("Unknown class");
+    let name = name(function, names);
+    outln!("{at} {class} [{class_code:04x}]: {name} [{vendor:04x}:{device:04x}] (rev {revision:02x})");
+    if let Some(express) = function.capabilities.express()
+        && express.link_max.lanes != 0
+    {
+        let trained = if express.link.lanes == 0 { "none".to_owned() } else { express.link.to_string() };
+        outln!("        link: {trained}, supports {}", express.link_max);
     }
-
-    fn print_function(&self, function: &Function) {
-        let Function { at, vendor, device, class, revision, .. } = *function;
-        let class_code = class >> 8;
-        let class = class_name(class).unwrap_or("Unknown class");
-        let name = self.name(function);
-        outln!("{at} {class} [{class_code:04x}]: {name} [{vendor:04x}:{device:04x}] (rev {revision:02x})");
-        if let Some(express) = function.capabilities.express()
-            && express.link_max.lanes != 0
-        {
-            let trained = if express.link.lanes == 0 { "none".to_owned() } else { express.link.to_string() };
-            outln!("        link: {trained}, supports {}", express.link_max);
+    if let Header::Bridge { buses, memory, prefetchable, .. } = function.header {
+        let forwards = if function.decodes_memory() { "" } else { ", forwards nothing" };
+        match buses.secondary {
+            0 => outln!("        no bus behind it"),
+            secondary => outln!("        buses {secondary:02x}-{:02x} behind it", buses.subordinate),
         }
-        if let Header::Bridge { buses, memory, prefetchable, .. } = function.header {
-            let forwards = if function.decodes_memory() { "" } else { ", forwards nothing" };
-            match buses.secondary {
-                0 => outln!("        no bus behind it"),
-                secondary => outln!("        buses {secondary:02x}-{:02x} behind it", buses.subordinate),
-            }
-            outln!("        windows: memory {}, prefetchable {}{forwards}", shown(memory), shown(prefetchable));
-        }
-        for bar in &function.bars {
-            outln!("        BAR {}: {}", bar.index, described(bar, function.decodes_memory()));
-        }
-        let capabilities: Vec<String> = function
-            .capabilities
-            .list
-            .iter()
-            .map(|capability| format!("[{:02x}] {}{}", capability.offset, capability.name, details(capability.kind)))
-            .collect();
-        if !capabilities.is_empty() {
-            outln!("        capabilities: {}", capabilities.join("; "));
-        }
+        outln!("        windows: memory {}, prefetchable {}{forwards}", shown(memory), shown(prefetchable));
+    }
+    for bar in &function.bars {
+        outln!("        BAR {}: {}", bar.index, described(bar, function.decodes_memory()));
+    }
+    let capabilities: Vec<String> = function
+        .capabilities
+        .list
+        .iter()
+        .map(|capability| format!("[{:02x}] {}{}", capability.offset, capability.name, details(capability.kind)))
+        .collect();
+    if !capabilities.is_empty() {
+        outln!("        capabilities: {}", capabilities.join("; "));
     }
 }
 

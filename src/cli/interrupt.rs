@@ -3,27 +3,16 @@
 use std::io;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 
-/// What the handler calls in the program around it. None of these functions runs on the main thread.
-pub struct FrontEnd {
-    /// Says what the first Ctrl-C does.
-    pub first: fn(),
-    /// Says what state each unit is in, as the process ends at the second one.
-    pub last: fn(),
-    /// Whether the run's result is out, so that the run ends by itself.
-    pub has_result: fn() -> bool,
-    /// Whether the process may be suspended.
-    pub may_pause: fn() -> bool,
-}
-
-static FRONT_END: OnceLock<FrontEnd> = OnceLock::new();
+use super::flash::held;
+use super::{print, reset, terminal};
 
 /// The exit status after a second Ctrl-C: 128 plus SIGINT's number, as in shells.
 const INTERRUPTED: i32 = 130;
@@ -35,11 +24,6 @@ const RELEASE: Duration = Duration::from_millis(2500);
 /// Interval between looks for signals if the pipe that announces them fails.
 #[cfg(unix)]
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// Sets what the handler calls. Later calls have no effect.
-pub fn serve(front_end: FrontEnd) {
-    let _ = FRONT_END.set(front_end);
-}
 
 /// Makes Ctrl-C set the process's flag, and returns a view of it. So do SIGTERM, SIGHUP and SIGQUIT. The second of
 /// these ends the process within 3 s with status 130, in case an operation does not reach its next safe point. A run
@@ -85,7 +69,8 @@ fn watch() -> io::Result<()> {
             await_wake(signals.get_read_mut());
             for signal in signals.pending() {
                 match signal {
-                    SIGTSTP if FRONT_END.get().is_none_or(|around| (around.may_pause)()) => {
+                    // Never while a unit is being written.
+                    SIGTSTP if held::is_empty() => {
                         let _ = low_level::emulate_default_handler(SIGTSTP);
                     }
                     stopping if STOPPING.contains(&stopping) => on_stop(),
@@ -120,24 +105,26 @@ fn watch() -> io::Result<()> {
 /// What follows the first Ctrl-C and the second, once the flag is set.
 fn on_stop() {
     static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
-    let around = FRONT_END.get();
     if !HAS_STOPPED.swap(true, Ordering::Relaxed) {
-        if let Some(around) = around {
-            aside(around.first);
-        }
+        aside(held::tell_how_to_stop);
         return;
     }
     let began = Instant::now();
     until(began + RELEASE, asm2464_host::usb::release_all_and_stop);
-    if let Some(around) = around {
-        until(began + GRACE, around.last);
-        // Once the result is out, the run ends by itself, with the status that belongs to it. But a run that still
-        // holds a unit can't give it back any more, and ends here.
-        if (around.has_result)() {
-            thread::sleep((began + GRACE).saturating_duration_since(Instant::now()));
-        }
+    until(began + GRACE, last_words);
+    // Once the result is out, the run ends by itself, with the status that belongs to it. But a run that still holds a
+    // unit can't give it back any more, and ends here.
+    if print::has_json() {
+        thread::sleep((began + GRACE).saturating_duration_since(Instant::now()));
     }
     std::process::exit(INTERRUPTED);
+}
+
+/// Says what a process that ends at a second Ctrl-C leaves behind.
+fn last_words() {
+    terminal::clear();
+    held::tell();
+    reset::tell_ports_left_off();
 }
 
 /// Runs `work` on a separate thread, and waits for it until the deadline at most.
@@ -160,6 +147,8 @@ fn aside(work: fn()) -> Receiver<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
 
     #[cfg(unix)]

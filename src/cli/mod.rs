@@ -34,11 +34,8 @@ mod terminal;
 mod unpatch;
 mod user_files;
 mod verify;
-mod virtual_set;
 #[cfg(unix)]
-mod virtual_unit;
-#[cfg(not(unix))]
-#[path = "no_virtual_unit.rs"]
+mod virtual_serve;
 mod virtual_unit;
 mod wrap;
 mod xdata;
@@ -54,7 +51,6 @@ use self::command_line::CommandLine;
 use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::commands;
-use self::interrupt::FrontEnd;
 use self::log::LogArgs;
 
 /// The first lines of the help.
@@ -211,12 +207,6 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let command_line = CommandLine::of(&matches, std::env::args_os());
     let cli = Cli::from_arg_matches(&matches)?;
     let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), command_line);
-    interrupt::serve(FrontEnd {
-        first: flash::held::tell_how_to_stop,
-        last: last_words,
-        has_result: print::has_json,
-        may_pause: flash::held::is_empty,
-    });
     let is_output_all = cli.command.only_prints();
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, outcome) = match cli.log.start() {
@@ -226,13 +216,6 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let exit = outcome.unwrap_or_else(|failure| context.report_end(&failure));
     drop(log);
     Ok((exit, is_output_all))
-}
-
-/// Says what a process that ends at a second Ctrl-C leaves behind.
-fn last_words() {
-    terminal::clear();
-    flash::held::tell();
-    reset::tell_ports_left_off();
 }
 
 /// Whether `--json` was given to the subcommand or to the one below it.

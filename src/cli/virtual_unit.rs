@@ -1,24 +1,25 @@
-//! The `asmpatch virtual` command: configures virtual units, serves them over usbredir and cycles their power.
+//! The `asmpatch virtual` command: configures virtual units and cycles their power. `virtual_serve.rs` serves them, over
+//! sockets that only Unix has.
 
+#[cfg(not(unix))]
+use std::ffi::OsString;
+#[cfg(unix)]
 use std::path::Path;
-use std::sync::OnceLock;
-use std::thread;
 
-use crate::unit;
+use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
-use asm2464_dock::virtual_unit::{VirtualUnit, replug};
-use asm2464_host::bridge::Location;
-use owo_colors::OwoColorize;
+use asm2464_dock::virtual_unit::VirtualUnit;
+#[cfg(unix)]
+use asm2464_dock::virtual_unit::replug;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::virtual_set::{self, SetArgs};
-use crate::cli::interrupt;
+#[cfg(unix)]
+use super::{interrupt, virtual_serve};
 
-/// Work with virtual units.
+#[cfg_attr(unix, doc = "Work with virtual units.")]
+#[cfg_attr(not(unix), doc = "Work with virtual units (this system can't serve them).")]
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,135 +28,80 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum VirtualCommand {
-    Set(SetArgs),
-    Serve(ServeArgs),
+    /// Set what is behind a virtual unit and what goes wrong: keys of its bridge.toml.
+    ///
+    /// The next command on the unit finds it so. `asmpatch help virtual-unit` lists the keys. A key without a value
+    /// takes it out again, so that its default applies.
+    #[command(after_help = "Examples:
+  asmpatch virtual set power-loss-after=70000 --device virtual:u
+  asmpatch virtual set power-loss-after= state=boot-loader --device virtual:u")]
+    Set {
+        /// The keys and their new values; a text needs no quotes.
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = edit)]
+        edits: Vec<(String, String)>,
+
+        /// The virtual unit; the next command makes a new one if it is missing.
+        #[arg(long, value_name = "virtual[:DIR]", env = "ASMPATCH_DEVICE", default_value = "virtual")]
+        device: Selector,
+    },
+    #[cfg(unix)]
+    Serve(virtual_serve::ServeArgs),
     /// Cycle a served unit's power.
     ///
     /// The guest sees the unit unplugged and plugged in again a moment later. A unit that has halted, as after a flash
     /// through the boot loader, returns no other way. A unit that isn't served has power only while a command
     /// runs, and needs no replugging.
+    #[cfg(unix)]
     #[command(after_help = "Examples:\n  asmpatch virtual replug --device virtual:u")]
     Replug {
         /// The folder of a unit that `asmpatch virtual serve` serves.
-        #[arg(long, value_name = "virtual:DIR", value_parser = unit_folder)]
+        #[arg(long, value_name = "virtual:DIR", value_parser = virtual_serve::unit_folder)]
         device: Box<Path>,
     },
+    #[cfg(not(unix))]
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
 }
 
-/// Serve a virtual unit as a USB device, to a virtual machine.
-///
-/// The unit is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
-/// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual unit as
-/// `--device virtual:DIR` in the other commands, and lives in the same folder; the bridge.toml there says what is
-/// behind it and what goes wrong.
-///
-/// qemu-system-x86_64 ... -device qemu-xhci -chardev socket,id=bridge,path=PATH -device usb-redir,chardev=bridge
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch virtual serve --listen unix:/tmp/bridge.sock --device virtual:u")]
-struct ServeArgs {
-    /// Where to listen, as unix:PATH. Several, each with its own --device, serve several units.
-    #[arg(long, value_name = "SOCKET", required = true)]
-    listen: Vec<Address>,
-
-    /// The unit's folder, created if missing.
-    #[arg(long, value_name = "virtual:DIR", required = true, value_parser = unit_folder)]
-    device: Vec<Box<Path>>,
-
-    /// End when the first guest has left.
-    #[arg(long)]
-    once: bool,
-}
-
-/// Parses a `virtual:DIR` argument. No `PathBuf`, because shells would complete it without the prefix.
-fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
-    match text.parse() {
-        Ok(Location::Virtual(dir)) if !dir.as_os_str().is_empty() => {
-            Ok(unit::virtual_folder(Some(dir)).map_err(|_| "the system names no home folder")?.into())
-        }
-        _ => Err("expected `virtual:DIR`; only virtual units are served"),
-    }
+/// Parses `KEY=VALUE`.
+fn edit(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, or KEY= to take it out")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if a unit can't be opened or replugged, or if a socket can't be listened on. A failure with one guest is
-/// reported, and the server waits for the next guest.
+/// Fails as the subcommand below it does. Where there are no Unix sockets, every one but `set` fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
-        VirtualCommand::Set(args) => virtual_set::run(args, context),
-        VirtualCommand::Serve(args) => serve_units(args, context),
+        VirtualCommand::Set { edits, device } => set(edits, device, context),
+        #[cfg(unix)]
+        VirtualCommand::Serve(args) => virtual_serve::run(args, context),
+        #[cfg(unix)]
         VirtualCommand::Replug { device } => {
             replug(device, interrupt::install())?;
             outln!("virtual:{}: replugged", device.display());
             Ok(Exit::Done)
         }
+        #[cfg(not(unix))]
+        VirtualCommand::Other(_) => {
+            let message = "virtual units are served over Unix sockets, which this system lacks";
+            Err(Failure::new(Kind::Usage.code("asmpatch::serve::no_sockets"), message).into())
+        }
     }
 }
 
-fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> {
-    if args.listen.len() != args.device.len() {
-        let (sockets, units) = (args.listen.len(), args.device.len());
-        let message = format!("{sockets} --listen and {units} --device: each unit needs a socket of its own");
-        return Err(Failure::new(Kind::Usage.code("asmpatch::serve::pairs"), message).into());
-    }
-    let interrupt = interrupt::install();
-    let practice_image = practice::image().to_file();
-    let mut served = Vec::new();
-    for (address, dir) in args.listen.iter().zip(&args.device) {
-        let unit = VirtualUnit::open(dir, Some(&practice_image))?;
-        served.push((unit, Listener::bind(address)?));
-        if !context.is_quiet {
-            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
-        }
-    }
-    // Each unit has its own thread, so that one that erases its flash does not delay the others. All threads wait until
-    // the last has started, and end if one can't be started.
-    let have_all_started = &OnceLock::new();
-    thread::scope(|scope| {
-        let serving = served.iter_mut().map(|(unit, listener)| {
-            let listener = &*listener;
-            let work = move || {
-                if !have_all_started.wait() {
-                    return Ok(());
-                }
-                let report = &mut |event| print_event(context, listener.address(), event);
-                serve(unit, listener, args.once, interrupt, report)
-            };
-            thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
-                let label = Kind::System.code("asmpatch::serve::thread");
-                let what = format!("the system starts no thread for the unit on {}", listener.address());
-                Failure::new(label, what).because(error)
-            })
-        });
-        let serving: Result<Vec<_>, _> = serving.collect();
-        let _ = have_all_started.set(serving.is_ok());
-        serving?.into_iter().try_for_each(|unit| match unit.join() {
-            Ok(ended) => ended.map_err(AnyFailure::from),
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })?;
-    interrupt.check()?;
-    Ok(Exit::Done)
-}
-
-fn print_event(context: &Context, address: &Address, event: ServerEvent) {
-    let text = match event {
-        ServerEvent::GivenUp(error) => {
-            errln!("{}: the connection was given up", address.bold());
-            context.report(&error);
-            return;
-        }
-        _ if context.is_quiet => return,
-        ServerEvent::Connected => "a guest has connected".to_owned(),
-        ServerEvent::Left => "the guest has left".to_owned(),
-        ServerEvent::Unit(GuestEvent::Plugged { id, state }) => format!("plugged in as {id} ({state})"),
-        ServerEvent::Unit(GuestEvent::Unplugged) => "unplugged".to_owned(),
-        ServerEvent::Unit(GuestEvent::Alternate(alternate)) => {
-            format!("alternate {alternate}: {}", if alternate == 0 { "Bulk-Only" } else { "UAS" })
-        }
-        ServerEvent::Unit(GuestEvent::PortReset) => "port reset".to_owned(),
-        ServerEvent::Unit(GuestEvent::Refused) => "the guest's filter refuses the device".to_owned(),
+/// Writes a virtual unit's bridge.toml, in the same words in every shell.
+fn set(edits: &[(String, String)], device: &Selector, context: &Context) -> Result<Exit, AnyFailure> {
+    let Selector::Virtual(dir) = device else {
+        let message = format!("{} is no virtual unit: only those have a bridge.toml", device.to_string().shown());
+        return Err(Failure::new(Kind::Usage.code("asmpatch::virtual::dock"), message).into());
     };
-    errln!("{}: {text}", address.bold());
+    let dir = unit::virtual_folder(dir.clone())?;
+    VirtualUnit::configure(&dir, edits)?;
+    if !context.is_quiet {
+        outln!("wrote {}", dir.join("bridge.toml").shown());
+    }
+    Ok(Exit::Done)
 }

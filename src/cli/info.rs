@@ -8,7 +8,7 @@ use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
 use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
-use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
+use crate::patch::{self, Identified, PatchOnImage};
 use crate::shell;
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
@@ -138,8 +138,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return backup(args);
     }
     let (bytes, kind) = user_files::look(&args.file)?;
-    let digests = Digests::of(&bytes);
-    let size = digests.size;
+    let size = bytes.len();
     let mut flash = None;
     let (image, container) = match kind {
         FileKind::Flash(copy) if copy.bytes().len() < MAX_LOOKED_AT => {
@@ -157,13 +156,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             (Some(image), format!("none: code alone, {size} bytes; `asmpatch wrap` puts it into a container"))
         }
         kind => {
-            let image = ImageFile::of(&args.file, bytes, &kind)?.image;
+            let image = ImageFile::of(&args.file, &bytes, &kind)?.image;
             (Some(image), format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };
     let mut lines = flash.as_ref().map_or_else(Vec::new, |copy| flash_lines(copy));
     lines.push(("container", container));
-    show(args, image.as_ref(), &digests, lines, |info| info.flash = flash.as_ref().map(FlashJson::of))
+    show(args, image.as_ref(), &bytes, lines, |info| info.flash = flash.as_ref().map(FlashJson::of))
 }
 
 /// Describes the folder of a backup: the unit, and the firmware in it.
@@ -183,7 +182,7 @@ fn backup(args: &Args) -> Result<Exit, AnyFailure> {
     };
     lines.push(("container", container));
     lines.push(("restore", format!("asmpatch restore {}", shell::path(&args.file))));
-    show(args, image.as_ref(), &Digests::of(&bytes), lines, |info| info.backup = Some(filed.into()))
+    show(args, image.as_ref(), &bytes, lines, |info| info.backup = Some(filed.into()))
 }
 
 /// Says why there is no image in the first slot. `first` is what is at its place: erased where its length field would be,
@@ -195,96 +194,78 @@ fn no_container(first: &[u8], error: &Failure) -> String {
     format!("none that would start: {error}")
 }
 
-/// The length and the digests of bytes.
-struct Digests {
-    size: usize,
-    sha256: Sha256Digest,
-    md5: Md5Digest,
-}
-
-impl Digests {
-    fn of(bytes: &[u8]) -> Self {
-        Self { size: bytes.len(), sha256: Sha256Digest::of(bytes), md5: Md5Digest::of(bytes) }
-    }
-}
-
-/// Prints what is known of an image, after `lines` or with what `add` adds to the JSON.
+/// Prints what is known of an image, after `lines` or with what `add` adds to the JSON. `bytes` are the image's, or
+/// those of the flash that it is in.
 fn show(
     args: &Args,
     image: Option<&Image>,
-    digests: &Digests,
+    bytes: &[u8],
     mut lines: Vec<(&'static str, String)>,
     add: impl FnOnce(&mut InfoJson<'_>),
 ) -> Result<Exit, AnyFailure> {
     let receipt = user_files::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let known = image.map(|image| Known::of(image, &library));
-    let map = image.map_or_else(Vec::new, |image| image.map(MIN_FREE));
-    let Digests { size, sha256, md5 } = *digests;
+    let mut info = InfoJson {
+        file: args.file.display().to_string(),
+        size: bytes.len(),
+        sha256: Sha256Digest::of(bytes),
+        md5: Md5Digest::of(bytes),
+        version: None,
+        image: None,
+        open: None,
+        patches: None,
+        map: Vec::new(),
+        flash: None,
+        backup: None,
+    };
+    if let Some(image) = image {
+        info.map = image.map(MIN_FREE);
+        match patch::identify(&library, image, image.sha256()) {
+            Some(Identified { base, original, patches }) => {
+                let on_image = |patch| PatchOnImage::new(patch, &base, &original, image);
+                info.patches = Some(patches.into_iter().map(on_image).collect());
+                info.image = Some(library.image_words(&base, image.version()));
+            }
+            None => info.open = OpenImage::of(image),
+        }
+        let version = image.version();
+        info.version = if info.open.is_none() && version.has_date() { Some(version) } else { None };
+    }
+    add(&mut info);
     if args.json {
-        let patches = known.as_ref().and_then(Known::patches);
-        let (version, base, open) = known.map_or((None, None, None), |known| (known.version, known.base, known.open));
-        let file = args.file.display().to_string();
-        let mut info =
-            InfoJson { file, size, sha256, md5, version, image: base, open, patches, map, flash: None, backup: None };
-        add(&mut info);
         print::json(&info);
         return Ok(Exit::Done);
     }
     outln!("{}", args.file.shown());
-    lines.extend(known.as_ref().and_then(|known| known.version).map(|version| ("version", version.to_string())));
-    lines.extend([("SHA-256", sha256.to_string()), ("MD5", md5.to_string())]);
-    lines.extend(known.iter().flat_map(Known::lines));
+    lines.extend(info.version.map(|version| ("version", version.to_string())));
+    lines.extend([("SHA-256", info.sha256.to_string()), ("MD5", info.md5.to_string())]);
+    lines.extend(image.map(|image| image_lines(image, &info)).unwrap_or_default());
     table::print_labelled(2, lines);
     if image.is_some() {
-        print_map(&map);
+        print_map(&info.map);
     }
     Ok(Exit::Done)
 }
 
-/// What is known of an image.
-struct Known<'a> {
-    image: &'a Image,
-    identified: Option<Identified<'a>>,
-    open: Option<OpenImage>,
-    version: Option<FirmwareVersion>,
-    /// The known image that it is made from, in words.
-    base: Option<String>,
-}
-
-impl<'a> Known<'a> {
-    fn of(image: &'a Image, library: &'a Library) -> Self {
-        let identified = patch::identify(library, image, image.sha256());
-        let open = if identified.is_none() { OpenImage::of(image) } else { None };
-        let version = Some(image.version()).filter(|version| open.is_none() && version.has_date());
-        let base = identified.as_ref().map(|found| library.image_words(&found.base, image.version()));
-        Self { image, identified, open, version, base }
+/// Describes what an image is made of.
+fn image_lines(image: &Image, info: &InfoJson<'_>) -> Vec<(&'static str, String)> {
+    if let Some(open) = &info.open {
+        let len = image.file_len();
+        return vec![
+            ("image", format!("{open}, which enumerates as {}", open.usb_id)),
+            ("part", format!("one: {len} of at most {} bytes", Part::One.max_len())),
+        ];
     }
-
-    fn patches(&self) -> Option<Vec<PatchOnImage<'a>>> {
-        let Identified { base, original, patches } = self.identified.as_ref()?;
-        Some(patches.iter().map(|patch| PatchOnImage::new(patch, base, original, self.image)).collect())
+    let (Some(base), Some(patches)) = (&info.image, &info.patches) else {
+        return vec![("image", "unknown: not a known image, with or without the known patches".to_owned())];
+    };
+    let mut lines = vec![("image", base.shown().to_string())];
+    if patches.is_empty() {
+        lines.push(("patches", "none".to_owned()));
     }
-
-    fn lines(&self) -> Vec<(&'static str, String)> {
-        if let Some(open) = &self.open {
-            let len = self.image.file_len();
-            return vec![
-                ("image", format!("{open}, which enumerates as {}", open.usb_id)),
-                ("part", format!("one: {len} of at most {} bytes", Part::One.max_len())),
-            ];
-        }
-        let Some(Identified { patches, .. }) = &self.identified else {
-            return vec![("image", "unknown: not a known image, with or without the known patches".to_owned())];
-        };
-        let mut lines = vec![("image", self.base.as_deref().unwrap_or_default().shown().to_string())];
-        if patches.is_empty() {
-            lines.push(("patches", "none".to_owned()));
-        }
-        let patch_words = |patch: &&Patch| format!("{}: {}", patch.id.shown(), patch.title.shown());
-        lines.extend(table::under("patches", patches.iter().map(patch_words)));
-        lines
-    }
+    let words = patches.iter().map(|patch| format!("{}: {}", patch.id.shown(), patch.title.shown()));
+    lines.extend(table::under("patches", words));
+    lines
 }
 
 /// Describes configuration blocks 0 and 1; `None` is a block that is not valid.

@@ -142,19 +142,18 @@ pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
 /// As for [`look`], and if the file is something else that asmpatch recognises, or too long for an image.
 pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let (bytes, kind) = look(path)?;
-    image_bytes(path, bytes, &kind)
+    check_image(path, bytes.len(), &kind)?;
+    Ok(bytes)
 }
 
-/// Returns a file's bytes if it is an image, damaged or not.
+/// Checks that a file of `len` bytes can be an image, damaged or not.
 ///
 /// # Errors
 /// As for [`read_image`].
-fn image_bytes(path: &Path, bytes: Vec<u8>, kind: &FileKind) -> Result<Vec<u8>, AnyFailure> {
+fn check_image(path: &Path, len: usize, kind: &FileKind) -> Result<(), AnyFailure> {
     match kind {
-        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Empty | FileKind::Unknown
-            if bytes.len() <= MAX_FILE_LEN =>
-        {
-            Ok(bytes)
+        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Empty | FileKind::Unknown if len <= MAX_FILE_LEN => {
+            Ok(())
         }
         FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => {
             Err(unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
@@ -179,17 +178,17 @@ impl ImageFile {
     /// As for [`read_image`], and if the container is invalid.
     pub fn read(path: &Path) -> Result<Self, AnyFailure> {
         let (bytes, kind) = look(path)?;
-        Self::of(path, bytes, &kind)
+        Self::of(path, &bytes, &kind)
     }
 
     /// Takes the image in a file that was looked at.
     ///
     /// # Errors
     /// As for [`ImageFile::read`].
-    pub fn of(path: &Path, bytes: Vec<u8>, kind: &FileKind) -> Result<Self, AnyFailure> {
-        let bytes = image_bytes(path, bytes, kind)?;
-        let image = Image::parse(&bytes).map_err(in_file(path))?;
-        Ok(Self { image, sha256: Sha256Digest::of(&bytes) })
+    pub fn of(path: &Path, bytes: &[u8], kind: &FileKind) -> Result<Self, AnyFailure> {
+        check_image(path, bytes.len(), kind)?;
+        let image = Image::parse(bytes).map_err(in_file(path))?;
+        Ok(Self { image, sha256: Sha256Digest::of(bytes) })
     }
 }
 

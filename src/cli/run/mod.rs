@@ -12,9 +12,9 @@ use asm2464::digest::to_hex;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{Cdb, XdataAddress};
 use asm2464::{AnyFailure, Bdf};
-use asm2464_chip::chip::boot;
+use asm2464_chip::chip::boot::{self, Enumerated};
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, RunEnd, Speed, Unanswered};
-use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
+use asm2464_chip::mcu::{MemoryFlash, Trace};
 use asm2464_chip::profile::Profile;
 use clap::ValueEnum;
 
@@ -154,10 +154,11 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let wire = recording.capture().map(|capture| capture.bus().attach());
     let recorder = InstructionObserver {
         trace: Trace::last(if args.trace { TRACE_KEPT } else { 0 }),
-        calls: args.events.contains(&EventKind::Calls).then_some(0),
+        calls: if args.events.contains(&EventKind::Calls) { Some(0) } else { None },
         until: args.until.clone(),
         hit: None,
-        observers: args.author.observers(&symbols),
+        profile: args.author.profile(&symbols),
+        coverage: args.author.coverage(),
         symbols,
     };
     if wire.is_some() || args.events.iter().any(|kind| *kind != EventKind::Calls) {
@@ -177,10 +178,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         version_words: file.image.version().words(),
         ..RunReport::default()
     };
-    let answered = match host(args, &commands, &mut driver, &mut report) {
-        Ok(()) => Ok(()),
-        Err(Stop::Unanswered(why)) => Err(why),
-        Err(Stop::Refused(failure)) => return Err(failure),
+    let answered = match enumerated(&mut driver) {
+        Ok(unit) => {
+            let is_uas = !commands.is_empty() && commands::is_over_uas(args, &unit)?;
+            (report.state, report.product) = (Some(unit.state), Some(unit.product));
+            exchange(args, &commands, is_uas, &mut driver, &mut report)
+        }
+        Err(why) => Err(why),
     };
     for line in observer.borrow().trace.lines() {
         errln!("{line}{}", observer.borrow().symbols.note(line.at, &line.instruction));
@@ -190,11 +194,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let stopped = hit.map(|at| format!("stopped at {at}")).or_else(|| answered.err().map(words));
     let chip = &mut driver.chip;
     let mut observer = observer.borrow_mut();
-    let InstructionObserver { symbols, observers, .. } = &mut *observer;
-    let written = args.author.write(symbols, observers)?;
+    let written = args.author.write(&observer)?;
     if stopped.is_some() {
         report.at = Some(place(chip.pc()));
-        report.function = chip.at().and_then(|at| symbols.names.label(at));
+        report.function = chip.at().and_then(|at| observer.symbols.names.label(at));
     }
     if hit.is_none() {
         report.not_reached = args.until.iter().map(ToString::to_string).collect();
@@ -206,8 +209,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         uart: String::from_utf8_lossy(&chip.take_uart()).into_owned(),
         uart_lost: chip.uart_lost(),
         unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
-        functions: observers.profile.as_ref().map(Profile::functions).unwrap_or_default(),
-        symbols: std::mem::take(&mut symbols.files),
+        functions: observer.profile.as_ref().map(Profile::functions).unwrap_or_default(),
+        symbols: std::mem::take(&mut observer.symbols.files),
         written,
         ..report
     };
@@ -217,15 +220,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         show(&report);
     }
     Ok(if hangs { Exit::CheckFailed } else { Exit::Done })
-}
-
-/// Reasons the host stops before it has sent everything.
-#[derive(derive_more::From)]
-enum Stop {
-    /// The firmware gave no answer.
-    Unanswered(Unanswered),
-    /// The unit can't take what the user wants to send.
-    Refused(AnyFailure),
 }
 
 /// A SETUP packet, with the data of a write.
@@ -253,22 +247,25 @@ fn control_request(text: &str) -> Result<ControlRequest, String> {
     }
 }
 
-/// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands. Reports the answers.
-fn host(
-    args: &Args,
-    commands: &[PlannedCommand],
-    driver: &mut Driver<MemoryFlash>,
-    report: &mut RunReport,
-) -> Result<(), Stop> {
-    let parked = |outcome| match outcome {
-        RunEnd::Parked => Ok(()),
-        outcome => Err(Unanswered::Silent(outcome)),
-    };
+fn parked(end: RunEnd) -> Result<(), Unanswered> {
+    if end == RunEnd::Parked { Ok(()) } else { Err(Unanswered::Silent(end)) }
+}
+
+/// Waits until the firmware is up, and enumerates the unit as a host does.
+fn enumerated(driver: &mut Driver<MemoryFlash>) -> Result<Enumerated, Unanswered> {
     parked(driver.boot())?;
     driver.enumerate()?;
-    let unit = boot::described(driver)?;
-    let is_uas = !commands.is_empty() && commands::is_over_uas(args, &unit)?;
-    (report.state, report.product) = (Some(unit.state), Some(unit.product));
+    boot::described(driver)
+}
+
+/// Sends the requests and commands, and reports the answers.
+fn exchange(
+    args: &Args,
+    commands: &[PlannedCommand],
+    is_uas: bool,
+    driver: &mut Driver<MemoryFlash>,
+    report: &mut RunReport,
+) -> Result<(), Unanswered> {
     if is_uas {
         driver.set_alternate(1)?;
     }
@@ -283,7 +280,7 @@ fn host(
         let (answer, data) = match driver.control(*setup, data) {
             Ok(data) => ("done", data),
             Err(Unanswered::Stall) => ("stall", Vec::new()),
-            Err(why) => return Err(why.into()),
+            Err(why) => return Err(why),
         };
         let instructions = driver.chip.instructions() - before;
         report.requests.push(RequestReport { setup: hex(setup), answer, data: hex(&data), instructions });
@@ -292,21 +289,6 @@ fn host(
         report.commands.push(command.send(driver)?);
     }
     Ok(())
-}
-
-impl Observer for InstructionObserver {
-    fn before(&mut self, step: &Step<'_>) {
-        self.trace.before(step);
-        self.call(step);
-        self.observers.before(step);
-        if self.until.contains(&step.at) {
-            self.hit = Some(step.at);
-        }
-    }
-
-    fn wants_to_stop(&self) -> bool {
-        self.hit.is_some()
-    }
 }
 
 fn words(why: Unanswered) -> String {

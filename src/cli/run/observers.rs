@@ -109,7 +109,7 @@ impl Watch for Events {
     }
 }
 
-/// Observes each instruction: keeps the last ones, shows calls, and stops at addresses.
+/// Observes each instruction: keeps the last ones, shows calls, measures, and stops at addresses.
 pub(super) struct InstructionObserver {
     pub(super) trace: Trace,
     /// The current depth of calls; `None` if calls are not shown.
@@ -117,18 +117,21 @@ pub(super) struct InstructionObserver {
     pub(super) until: Vec<CodeAddress>,
     pub(super) hit: Option<CodeAddress>,
     pub(super) symbols: LoadedSymbols,
-    pub(super) observers: Observers,
+    /// `None` if no profile is wanted.
+    pub(super) profile: Option<Profile>,
+    /// `None` if no coverage is wanted.
+    pub(super) coverage: Option<Coverage>,
 }
 
 impl InstructionObserver {
     /// Whether there is anything to observe.
     pub(super) fn is_needed(&self) -> bool {
-        let Self { trace, calls, until, observers, .. } = self;
-        trace.is_on() || calls.is_some() || !until.is_empty() || observers.is_any()
+        let Self { trace, calls, until, profile, coverage, .. } = self;
+        trace.is_on() || calls.is_some() || !until.is_empty() || profile.is_some() || coverage.is_some()
     }
 
     /// Prints a call or a return.
-    pub(super) fn call(&mut self, step: &Step<'_>) {
+    fn call(&mut self, step: &Step<'_>) {
         const LCALL: u8 = 0x12;
         const RET: u8 = 0x22;
         const RETI: u8 = 0x32;
@@ -145,6 +148,26 @@ impl InstructionObserver {
             RET | RETI => *depth = depth.saturating_sub(1),
             _ => {}
         }
+    }
+}
+
+impl Observer for InstructionObserver {
+    fn before(&mut self, step: &Step<'_>) {
+        self.trace.before(step);
+        self.call(step);
+        if let Some(profile) = &mut self.profile {
+            profile.before(step);
+        }
+        if let Some(coverage) = &mut self.coverage {
+            coverage.before(step);
+        }
+        if self.until.contains(&step.at) {
+            self.hit = Some(step.at);
+        }
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.hit.is_some()
     }
 }
 
@@ -175,27 +198,6 @@ pub struct AuthorArgs {
     force: bool,
 }
 
-/// The observers that measure a run; `None` for those that were not requested.
-#[derive(Debug, Default)]
-pub(super) struct Observers {
-    pub(super) profile: Option<Profile>,
-    coverage: Option<Coverage>,
-}
-
-impl Observers {
-    /// Whether any measurement was requested.
-    pub(super) fn is_any(&self) -> bool {
-        self.profile.is_some() || self.coverage.is_some()
-    }
-}
-
-impl Observer for Observers {
-    fn before(&mut self, step: &Step<'_>) {
-        self.profile.iter_mut().for_each(|profile| profile.before(step));
-        self.coverage.iter_mut().for_each(|coverage| coverage.before(step));
-    }
-}
-
 impl AuthorArgs {
     /// Reads the symbols, and checks that every result can be written.
     pub(super) fn symbols(&self, image_path: &Path, image: &Image) -> Result<LoadedSymbols, AnyFailure> {
@@ -217,22 +219,27 @@ impl AuthorArgs {
         Ok(names)
     }
 
-    /// Returns the observers that were requested.
-    pub(super) fn observers(&self, names: &LoadedSymbols) -> Observers {
-        Observers {
-            profile: self.profile.is_some().then(|| Profile::new(names.names.clone())),
-            coverage: self.coverage.is_some().then(Coverage::default),
-        }
+    /// Returns what measures the profile, if one is wanted.
+    pub(super) fn profile(&self, symbols: &LoadedSymbols) -> Option<Profile> {
+        self.profile.as_ref().map(|_| Profile::new(symbols.names.clone()))
     }
 
-    /// Writes the results. Returns the files' names.
-    pub(super) fn write(&self, names: &LoadedSymbols, observers: &Observers) -> Result<Vec<String>, AnyFailure> {
-        let profile = observers.profile.as_ref().map(Profile::folded);
-        let coverage = observers.coverage.as_ref().map(|coverage| coverage.lcov(&names.names, &names.folder));
-        let results = [(&self.profile, profile), (&self.coverage, coverage)];
-        let files: Vec<(&Path, Vec<u8>)> =
-            results.into_iter().filter_map(|(path, text)| Some((path.as_deref()?, text?.into_bytes()))).collect();
-        let files: Vec<(&Path, &[u8])> = files.iter().map(|(path, bytes)| (*path, bytes.as_slice())).collect();
+    /// Returns what measures the coverage, if it is wanted.
+    pub(super) fn coverage(&self) -> Option<Coverage> {
+        self.coverage.as_ref().map(|_| Coverage::default())
+    }
+
+    /// Writes what was measured. Returns the files' names.
+    pub(super) fn write(&self, observer: &InstructionObserver) -> Result<Vec<String>, AnyFailure> {
+        let mut texts = Vec::new();
+        if let (Some(path), Some(profile)) = (&self.profile, &observer.profile) {
+            texts.push((path.as_path(), profile.folded()));
+        }
+        if let (Some(path), Some(coverage)) = (&self.coverage, &observer.coverage) {
+            let LoadedSymbols { names, folder, .. } = &observer.symbols;
+            texts.push((path.as_path(), coverage.lcov(names, folder)));
+        }
+        let files: Vec<(&Path, &[u8])> = texts.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
         atomic::write_all(&files)?;
         Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
     }

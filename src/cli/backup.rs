@@ -9,9 +9,7 @@ use crate::flash::fitting::FiledBackup;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::whole_flash::{self, WholeFlash};
 use crate::image::OpenImage;
-use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::flash::JedecId;
 use asm2464::progress::Progress as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use serde::Serialize;
@@ -78,42 +76,10 @@ pub(super) struct BackupJson {
     restorable: bool,
     /// With --whole-flash: the copy of the whole flash.
     #[serde(skip_serializing_if = "Option::is_none")]
-    whole_flash: Option<WholeFlashJson>,
+    whole_flash: Option<WholeFlash>,
     /// With --whole-flash: why there is no copy of the whole flash. The backup is complete without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     whole_flash_error: Option<ErrorJson>,
-}
-
-/// A copy of a whole flash.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct WholeFlashJson {
-    /// The copy.
-    file: String,
-    /// Whether this run created the file; `false` if it was already there with the same content.
-    new: bool,
-    /// Bytes.
-    size: usize,
-    /// Bytes of it that an earlier run had read, and this one continued.
-    resumed_at: usize,
-    /// Its SHA-256.
-    sha256: Sha256Digest,
-    /// The flash's answer to command 9F, which gives the size.
-    jedec_id: JedecId,
-}
-
-impl WholeFlashJson {
-    fn of(copy: &WholeFlash) -> Self {
-        let WholeFlash { file, is_new, size, resumed_at, sha256, jedec_id } = copy;
-        Self {
-            file: file.display().to_string(),
-            new: *is_new,
-            size: *size,
-            resumed_at: *resumed_at,
-            sha256: *sha256,
-            jedec_id: *jedec_id,
-        }
-    }
 }
 
 impl print::Document for BackupJson {
@@ -209,19 +175,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => args.place.folder()?.join(backup.folder_name()),
     };
     let saved = backup_folder::save(&backup, &folder)?;
-    let whole = args.whole_flash.then(|| {
-        Screen::of_one(context, backup.unit.device.clone(), |bar| {
+    let (mut copy, mut failure) = (None, None);
+    if args.whole_flash {
+        let copied = Screen::of_one(context, backup.unit.device.clone(), |bar| {
             bar.event(FlashEvent::Begin(FlashStep::WholeFlash));
             whole_flash::copy(&mut access, &backup, &saved.folder, bar, interrupt)
-        })
-    });
+        });
+        match copied {
+            Ok(copied) => copy = Some(copied),
+            Err(error) => failure = Some(error),
+        }
+    }
     drop(access);
     let firmware = backup.firmware();
-    let (copy, failure) = match whole {
-        Some(Ok(copy)) => (Some(copy), None),
-        Some(Err(failure)) => (None, Some(failure)),
-        None => (None, None),
-    };
     if args.json {
         let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.command_line));
         print::json(&BackupJson {
@@ -232,7 +198,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             serial: backup.unit.serial.clone(),
             version: backup.unit.firmware_version.clone(),
             restorable: firmware.is_ok(),
-            whole_flash: copy.as_ref().map(WholeFlashJson::of),
+            whole_flash: copy,
             whole_flash_error: error.map(|error| error.at(&backup.unit.device)),
         });
     } else {

@@ -19,6 +19,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
+use serde::{Serialize, Serializer};
 
 use super::access::Access;
 use super::backup::{BackedUpUnit, Backup};
@@ -30,21 +31,30 @@ pub const WHOLE_FLASH: &str = "flash-whole.bin";
 /// Number of times that a run keeps what it has read so far.
 const CHECKPOINTS: usize = 8;
 
-/// A finished copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A copy of a whole flash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "WholeFlashJson"))]
 pub struct WholeFlash {
-    /// Its file.
+    /// The copy.
+    #[serde(serialize_with = "path_as_text")]
+    #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub file: PathBuf,
-    /// Whether this run created the file; otherwise it already existed with exactly this content.
+    /// Whether this run created the file; `false` if it was already there with the same content.
+    #[serde(rename = "new")]
     pub is_new: bool,
-    /// Number of bytes of the flash.
+    /// Bytes.
     pub size: usize,
-    /// Number of bytes that an earlier run had read.
+    /// Bytes of it that an earlier run had read, and this one continued.
     pub resumed_at: usize,
-    /// The copy's digest.
+    /// Its SHA-256.
     pub sha256: Sha256Digest,
-    /// The ID that gives the flash its size.
+    /// The flash's answer to command 9F, which gives the size.
     pub jedec_id: JedecId,
+}
+
+/// Serialises a path as it is shown: JSON has no place for a name that is not Unicode.
+fn path_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// Copies the whole flash of a unit into `folder`, which has this backup of it. Continues an earlier run.

@@ -9,8 +9,9 @@ use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The new value of a field. Displays as patch files and receipts have it.
-#[derive(Debug, Clone, PartialEq, Eq, Display)]
+/// The value of a field. Displays as patch files and receipts have it; JSON has bytes as hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize)]
+#[serde(untagged)]
 pub enum ConfigValue {
     /// Printable ASCII, at most as long as the field.
     #[display("{}", toml_file::string(_0))]
@@ -20,10 +21,23 @@ pub enum ConfigValue {
     Number(u16),
     /// As many bytes as the field has.
     #[display("\"{}\"", to_hex(_0, ""))]
-    Bytes(Vec<u8>),
+    Bytes(#[serde(serialize_with = "as_hex")] Vec<u8>),
+}
+
+fn as_hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&to_hex(bytes, ""))
 }
 
 impl ConfigValue {
+    /// Reads the value that a block has.
+    pub fn of(block: &ConfigBlock, field: ConfigField) -> Self {
+        match field.kind() {
+            FieldKind::Text => Self::Text(block.text(field)),
+            FieldKind::U16 => Self::Number(block.number(field)),
+            FieldKind::Bytes => Self::Bytes(block.field(field).to_vec()),
+        }
+    }
+
     /// Reads the value of a field as it is typed: a text, a number as `0x174C` or `5964`, or bytes in hexadecimal.
     ///
     /// # Errors
@@ -150,14 +164,21 @@ impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
 /// Serialises for `--json`: field names map to texts and numbers, and bytes become hexadecimal text.
 impl Serialize for ConfigEdits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter().map(|(field, value)| {
-            let value = match value {
-                ConfigValue::Number(number) => TomlValue::Number((*number).into()),
-                ConfigValue::Text(text) => TomlValue::Text(text.clone()),
-                ConfigValue::Bytes(bytes) => TomlValue::Text(to_hex(bytes, "")),
-            };
-            (field.name(), value)
-        }))
+        serializer.collect_map(self.iter().map(|(field, value)| (field.name(), value)))
+    }
+}
+
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for ConfigValue {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Value".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [String::json_schema(generator), u16::json_schema(generator)],
+            "description": "A field's value: numbers as numbers, unknown bytes as hexadecimal digits."
+        })
     }
 }
 
@@ -176,7 +197,7 @@ impl schemars::JsonSchema for ConfigEdits {
     }
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum TomlValue {
     Number(i64),

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::flash::observe;
+use crate::patch::ConfigValue;
 use crate::suggest::{nearest, question};
 use asm2464::AnyFailure;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{ConfigBlock, ConfigField, FieldKind, known_blocks};
+use asm2464::firmware::{ConfigBlock, ConfigField, known_blocks};
 use asm2464_host::bridge::UnitInfo;
 use serde::Serialize;
 
@@ -49,7 +50,7 @@ pub(in crate::cli) struct ConfigJson<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
     /// The fields of both configuration blocks by name.
-    fields: BTreeMap<&'a str, Value>,
+    fields: BTreeMap<&'a str, ConfigValue>,
     /// The bytes that no field names, in hexadecimal, by their place, such as `1:0x67`: block 1, byte 0x67.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     unnamed: BTreeMap<String, String>,
@@ -57,29 +58,11 @@ pub(in crate::cli) struct ConfigJson<'a> {
 
 impl print::Document for ConfigJson<'_> {}
 
-/// A field's value: numbers as numbers, unknown bytes as hexadecimal digits.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(untagged)]
-enum Value {
-    Text(String),
-    Number(u16),
-}
-
-impl Value {
-    fn of(block: &ConfigBlock, field: ConfigField) -> Self {
-        match field.kind() {
-            FieldKind::Text => Self::Text(block.text(field)),
-            FieldKind::U16 => Self::Number(block.number(field)),
-            FieldKind::Bytes => Self::Text(to_hex(block.field(field), "")),
-        }
-    }
-
-    fn words(&self) -> String {
-        match self {
-            Self::Text(text) => text.shown().to_string(),
-            Self::Number(number) => format!("0x{number:04X}"),
-        }
+fn words(value: &ConfigValue) -> String {
+    match value {
+        ConfigValue::Text(text) => text.shown().to_string(),
+        ConfigValue::Number(number) => format!("0x{number:04X}"),
+        ConfigValue::Bytes(bytes) => to_hex(bytes, ""),
     }
 }
 
@@ -107,20 +90,20 @@ pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let device = port.location().to_string();
     let (unit, blocks) = observe::configuration(&mut *port, interrupt)?;
     let blocks = read(&device, unit.state, &blocks)?;
-    let value = |field: ConfigField| Value::of(&blocks[usize::from(field.block().number())], field);
+    let value = |field: ConfigField| ConfigValue::of(&blocks[usize::from(field.block().number())], field);
     if args.json {
         let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
         let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
         let unnamed = if args.field.is_some() { BTreeMap::new() } else { unnamed(&blocks).into_iter().collect() };
         print::json(&ConfigJson { unit: &unit, fields, unnamed });
     } else if let Some(field) = args.field {
-        outln!("{}", value(field).words());
+        outln!("{}", words(&value(field)));
     } else {
         outln!("{}: {} ({})", device.shown(), unit.id, unit.state);
         let mut lines: Vec<(String, String)> = Vec::new();
         for field in ConfigField::ALL {
             let guess = if field.is_guess() { "?" } else { "" };
-            lines.push((format!("{}{guess}", field.name()), value(*field).words()));
+            lines.push((format!("{}{guess}", field.name()), words(&value(*field))));
         }
         lines.extend(unnamed(&blocks));
         if blocks[0].field(ConfigField::Serial) == known_blocks()[0].field(ConfigField::Serial) {

@@ -63,7 +63,9 @@ impl PatchDirs {
     /// As [`PatchDirs::load`].
     pub fn load_with(&self, receipt: Option<&Receipt>, beside: &Path) -> Result<Library, AnyFailure> {
         let mut library = self.load()?;
-        receipt.map_or(Ok(()), |receipt| add_named(&mut library, receipt, beside))?;
+        if let Some(receipt) = receipt {
+            add_named(&mut library, receipt, beside)?;
+        }
         Ok(library)
     }
 
@@ -151,7 +153,7 @@ impl DeviceIds {
 /// The options about units, for the commands that open them.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Device")]
-pub struct KnownUnits {
+pub struct UnitArgs {
     #[command(flatten)]
     ids: DeviceIds,
 
@@ -161,7 +163,7 @@ pub struct KnownUnits {
     unchecked_disks: Vec<String>,
 }
 
-impl KnownUnits {
+impl UnitArgs {
     /// Loads the IDs, as [`DeviceIds::load`], and the disks that the user vouches for.
     ///
     /// # Errors
@@ -203,7 +205,7 @@ pub struct PortArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: KnownUnits,
+    pub ids: UnitArgs,
 
     #[command(flatten)]
     /// Where its traffic is recorded.

@@ -21,7 +21,7 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::arguments::{KnownUnits, PatchDirs, PcapArgs, UNIT};
+use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
 use super::doctor::Recovery;
@@ -52,7 +52,7 @@ pub struct Args {
     device: Vec<Selector>,
 
     #[command(flatten)]
-    ids: KnownUnits,
+    ids: UnitArgs,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -135,89 +135,84 @@ fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     let recording = args.pcap.start()?;
     let units = if args.device.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.device)? };
     let images = Images::from(PatchDirs::default().load()?);
-    let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), images, capture: recording.capture() };
     // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
     // command.
     let interrupt = interrupt::install();
     let mut rows = Vec::new();
     for unit in units {
         interrupt.check()?;
-        rows.push(look.at(unit));
+        rows.push(row(unit, args, &known, &images, recording.capture()));
     }
-    note_shared_serials(&mut rows, &look.suffix);
+    note_shared_serials(&mut rows, &args.ids.suffix());
     Ok(rows)
 }
 
-/// How to look at the units.
-struct Look<'a> {
-    probe: bool,
-    known: Arc<Devices>,
-    /// Appended to each command that a note names.
-    suffix: String,
-    images: Images,
-    capture: Option<&'a Capture>,
+/// Looks at a unit.
+fn row(unit: UnitInfo, args: &Args, known: &Arc<Devices>, images: &Images, capture: Option<&Capture>) -> ListedUnit {
+    // Each command that a note names ends in it.
+    let suffix = args.ids.suffix();
+    let mut row = ListedUnit {
+        known_as: known.get(unit.id).cloned(),
+        version: None,
+        open_build: None,
+        firmware: unit.state.to_string(),
+        behind: None,
+        unread: None,
+        notes: slow_link(&unit, &suffix).into_iter().collect(),
+        unit,
+    };
+    match row.unit.state {
+        // The descriptors tell everything that such a unit could be asked.
+        BridgeState::OpenFirmware => {
+            row.notes.extend(open_build_lacks(&row.unit.product).map(str::to_owned));
+            if let Some(build) = open_build(&row.unit.product)
+                && !build.is_empty()
+            {
+                row.firmware += &format!(", build {build}");
+                row.open_build = Some(build.to_owned());
+            }
+        }
+        BridgeState::BootLoader => {
+            let recovery = Recovery::of(&row.unit, images, &suffix);
+            row.notes.extend(recovery.iter().flat_map(Recovery::notes));
+        }
+        BridgeState::Vendor => match running(&row.unit, args.probe, known, capture) {
+            Ok(running) => {
+                let (runs, behind) = (running.runs(images), running.behind());
+                row.notes.extend(note_on(&behind, &runs, &reset_command(&row.unit, &suffix)));
+                row.version = running.version.map(|version| version.to_string());
+                row.behind = Some(behind.to_string());
+                row.firmware = runs.to_string();
+            }
+            Err(reason) => row.unread = Some(reason),
+        },
+    }
+    row
 }
 
-impl Look<'_> {
-    fn at(&self, unit: UnitInfo) -> ListedUnit {
-        let mut row = ListedUnit {
-            known_as: self.known.get(unit.id).cloned(),
-            version: None,
-            open_build: None,
-            firmware: unit.state.to_string(),
-            behind: None,
-            unread: None,
-            notes: slow_link(&unit, &self.suffix).into_iter().collect(),
-            unit,
-        };
-        match row.unit.state {
-            // The descriptors tell everything that such a unit could be asked.
-            BridgeState::OpenFirmware => {
-                row.notes.extend(open_build_lacks(&row.unit.product).map(str::to_owned));
-                row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
-                row.firmware += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
-            }
-            BridgeState::BootLoader => {
-                let recovery = Recovery::of(&row.unit, &self.images, &self.suffix);
-                row.notes.extend(recovery.iter().flat_map(Recovery::notes));
-            }
-            BridgeState::Vendor => match self.running(&row.unit) {
-                Ok(running) => {
-                    let runs = running.runs(&self.images);
-                    row.notes.extend(notes_on(&running.behind(), &runs, &reset_command(&row.unit, &self.suffix)));
-                    row.version = running.version.map(|version| version.to_string());
-                    row.behind = Some(running.behind().to_string());
-                    row.firmware = runs.to_string();
-                }
-                Err(reason) => row.unread = Some(reason),
-            },
-        }
-        row
+/// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
+fn running(unit: &UnitInfo, probe: bool, known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Running, String> {
+    if !probe && let Some(driver) = &unit.driver {
+        return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
     }
-
-    /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
-    fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
-        if !self.probe
-            && let Some(driver) = &unit.driver
-        {
-            return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
-        }
-        let selector = Selector::from(&unit.location);
-        let mut port = unit::port(&self.known, Some(&selector), self.capture).map_err(|error| error.to_string())?;
-        let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
-        Running::of(&mut access, unit.state).map_err(|error| error.to_string())
-    }
+    let selector = Selector::from(&unit.location);
+    let mut port = unit::port(known, Some(&selector), capture).map_err(|error| error.to_string())?;
+    let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
+    Running::of(&mut access, unit.state).map_err(|error| error.to_string())
 }
 
 /// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
-    let reset = reset_command(unit, suffix);
+    if !speed.is_slow() {
+        return None;
+    }
     let otherwise = format!("{}; 5 Gbit/s and more are usual", by_hand_on(&unit.location, Hands::OtherPort));
-    speed.is_slow().then(|| match retrains(unit) {
-        true => format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"),
-        false => format!("the link is at {speed}: {otherwise}"),
-    })
+    if !retrains(unit) {
+        return Some(format!("the link is at {speed}: {otherwise}"));
+    }
+    let reset = reset_command(unit, suffix);
+    Some(format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"))
 }
 
 /// The command that resets the unit.
@@ -225,19 +220,16 @@ fn reset_command(unit: &UnitInfo, suffix: &str) -> String {
     CommandLine::on(&unit.location).with_ids(suffix).completed("`asmpatch reset`", &[])
 }
 
-fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterator<Item = String> {
-    let answers_writes = match runs {
-        RunningFirmware::Flashed(firmware) | RunningFirmware::OtherThanFlashed(firmware) => firmware.answers_writes(),
-        RunningFirmware::Vendor(_) | RunningFirmware::Other(_) => false,
-    };
-    let ssd = (answers_writes && matches!(behind, Behind::Ssd(_))).then(|| format!("the SSD {SSD_LOST}"));
-    let initialised = matches!(behind, Behind::Initialised(_)).then(|| {
-        format!(
+/// Returns what the user should know of a unit with vendor firmware. `reset` is the command that resets it.
+fn note_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> Option<String> {
+    match behind {
+        Behind::Ssd(_) if runs.answers_writes() => Some(format!("the SSD {SSD_LOST}")),
+        Behind::Initialised(_) => Some(format!(
             "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
              initialisation; `asmpatch help recovery` says how to keep the driver off"
-        )
-    });
-    ssd.into_iter().chain(initialised)
+        )),
+        _ => None,
+    }
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.

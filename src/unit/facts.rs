@@ -175,6 +175,16 @@ pub enum RunningFirmware {
     Other(BridgeState),
 }
 
+impl RunningFirmware {
+    /// Whether it answers writes that no device behind the bridge completes, as far as is known.
+    pub fn answers_writes(&self) -> bool {
+        match self {
+            Self::Flashed(firmware) | Self::OtherThanFlashed(firmware) => firmware.answers_writes(),
+            Self::Vendor(_) | Self::Other(_) => false,
+        }
+    }
+}
+
 /// A question with the answers of the unit and of the chip model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]

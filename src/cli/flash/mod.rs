@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::arguments::{BackupPlace, KnownUnits, PatchDirs, PcapArgs, UNIT};
+use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs};
 use super::context::Context;
 use crate::cli::errors::Exit;
 
@@ -105,7 +105,7 @@ pub struct WritingArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: KnownUnits,
+    pub ids: UnitArgs,
 
     #[command(flatten)]
     /// Where their traffic is recorded.
@@ -234,7 +234,9 @@ impl Args {
             words.extend([name.into(), shell::argument(path)]);
         }
         words.extend(self.serial.iter().map(|serial| format!("--serial={serial}").into()));
-        words.extend(self.stock_identity.then(|| "--stock-identity".into()));
+        if self.stock_identity {
+            words.push("--stock-identity".into());
+        }
         words
     }
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
-use super::arguments::{self, KnownUnits, PatchDirs, UNIT};
+use super::arguments::{self, PatchDirs, UNIT, UnitArgs};
 use super::command_line::CommandLine;
 use super::context::{Context, with_causes};
 use super::patch::print_hunks;
@@ -79,7 +79,7 @@ pub struct Args {
     device: Option<Selector>,
 
     #[command(flatten)]
-    ids: KnownUnits,
+    ids: UnitArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -180,11 +180,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let booted = args.boot.then(|| Booting::of(&verification, &images)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works. Nothing else may be wrong with it.
-        let open = verification
-            .image
-            .as_ref()
-            .filter(|_| verification.is_unknown_alone())
-            .and_then(|image| open(&images, image));
+        let open = open(&images, &verification);
         if open.is_some() {
             verification.findings.clear();
         }
@@ -206,16 +202,20 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             print_hunks(&patches(&verification));
         }
         // What stops it comes before what is unknown about it.
-        let fails = booted.as_ref().filter(|booted| !booted.ok);
-        fails.inspect(|booted| booted.print());
+        if let Some(booted) = &booted
+            && !booted.ok
+        {
+            booted.print();
+        }
         print_wrong(bytes.len(), &verification);
         match &booted {
             Some(booted) if booted.ok => booted.print(),
-            Some(_) => {}
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
-            None => {}
+            Some(_) | None => {}
         }
-        unit.iter().for_each(Comparison::print);
+        if let Some(unit) = &unit {
+            unit.print();
+        }
         if let Some(command) = without_receipt(args, path, expect.receipt, &verification) {
             outln!("  next, verify it without that receipt:\n    {command}");
         }
@@ -226,9 +226,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(exit)
 }
 
-/// The open firmware in an image; `None` for any other image.
-fn open(images: &Images, image: &Image) -> Option<OpenImage> {
-    images.identify(image).firmware.open().cloned()
+/// The open firmware in an image with which nothing else is wrong; `None` for any other image.
+fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
+    if !verification.is_unknown_alone() {
+        return None;
+    }
+    images.identify(verification.image.as_ref()?).firmware.open().cloned()
 }
 
 /// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.
@@ -309,8 +312,10 @@ fn without_receipt(
     verification: &Verification<'_>,
 ) -> Option<String> {
     let named = args.receipt.as_ref()?;
-    receipt.filter(|receipt| !verification.is_of(receipt))?;
-    (*named != user_files::receipt_path(path)).then(|| format!("asmpatch verify {}", shell::path(path)))
+    if verification.is_of(receipt?) || *named == user_files::receipt_path(path) {
+        return None;
+    }
+    Some(format!("asmpatch verify {}", shell::path(path)))
 }
 
 fn print_differences(differences: &[Difference]) {
@@ -338,7 +343,7 @@ fn report<'a>(
     VerifyReport {
         file: path.display().to_string(),
         sha256: Some(verification.sha256),
-        version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
+        version: if open.is_none() { verification.image.as_ref().map(Image::version) } else { None },
         image: verification
             .base
             .filter(|base| library.images().contains_key(base))

@@ -9,7 +9,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{FileOffset, Part};
 use serde::Serialize;
 
-use crate::cli::arguments::{KnownUnits, opened};
+use crate::cli::arguments::{UnitArgs, opened};
 use crate::cli::context::Context;
 use crate::cli::flash::Screen;
 use crate::cli::interrupt;
@@ -36,7 +36,7 @@ pub struct Comparison {
 ///
 /// # Errors
 /// Fails if no unit is found, or if it does not allow reading its flash.
-pub fn read(selector: &Selector, ids: &KnownUnits, context: &Context) -> Result<Backup, AnyFailure> {
+pub fn read(selector: &Selector, ids: &UnitArgs, context: &Context) -> Result<Backup, AnyFailure> {
     let interrupt = interrupt::install();
     let devices = ids.load()?;
     let mut port = opened(Some(selector), |device| unit::port(&devices, device, None))?;

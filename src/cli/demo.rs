@@ -56,7 +56,7 @@ fn check_failed(what: impl Into<String>) -> AnyFailure {
 }
 
 /// A step of the trip: one command.
-struct Step {
+struct DemoStep {
     name: &'static str,
     what_for: &'static str,
     /// The command line, without the program's name.
@@ -70,36 +70,36 @@ struct Step {
 /// The unit of the trip, as its maker sells it, with a GPU behind it.
 const UNIT: &str = "behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\nport-power = true\n";
 
-const STEPS: &[Step] = &[
-    Step {
+const STEPS: &[DemoStep] = &[
+    DemoStep {
         name: "download",
         what_for: "asmpatch takes an image only if its SHA-256 is known, wherever it came from.",
         line: "download practice --from practice.zip --manifest-dir . --cache-dir cache -o stock.bin",
         ends: Exit::Done,
         proved: |said| format!("the practice image has the expected SHA-256, {}", short(text(&said["sha256"]))),
     },
-    Step {
+    DemoStep {
         name: "patch",
         what_for: "A patch names the bytes that it expects. Nothing is written unless all are there.",
         line: "patch stock.bin -o patched.bin",
         ends: Exit::Done,
         proved: |said| format!("every expected byte was there: {}", list(&said["patches"], "id")),
     },
-    Step {
+    DemoStep {
         name: "verify",
         what_for: "Checks the file on disk: without its patches it must be a known image.",
         line: "verify patched.bin",
         ends: Exit::Done,
         proved: |said| format!("image and receipt are valid, with {}", list(&said[0]["patches"], "id")),
     },
-    Step {
+    DemoStep {
         name: "verify",
         what_for: "A copy with one changed bit must be refused.",
         line: "verify damaged.bin",
         ends: Exit::CheckFailed,
         proved: |_| "a copy with a changed bit is refused".to_owned(),
     },
-    Step {
+    DemoStep {
         name: "list",
         what_for: "A unit in software: `--device virtual:DIR` makes one. Its SPI flash is a file.",
         line: "list --device virtual:unit",
@@ -109,7 +109,7 @@ const STEPS: &[Step] = &[
             format!("{} ({} firmware), serial {}", text(&unit["usb_id"]), text(&unit["state"]), text(&unit["serial"]))
         },
     },
-    Step {
+    DemoStep {
         name: "flash",
         what_for: "Back up, write, read back and compare, restart, and check what comes back.",
         line: "flash patched.bin --device virtual:unit --backup-dir backups --yes",
@@ -122,7 +122,7 @@ const STEPS: &[Step] = &[
             format!("backed up, {}, read back: the same; {runs}", text(&said[0]["result"]))
         },
     },
-    Step {
+    DemoStep {
         name: "bench",
         what_for: "A pattern must come back unchanged before anything is timed.",
         line: "bench --device virtual:unit --path e4-255 --path write16 --seconds 0.1 --repetitions 3",
@@ -261,13 +261,12 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
         let what_for = "A kernel goes in over USB and PCIe and runs on the GPU, which sends its result back.";
         outln!("\n{} {what_for}", format!("{} compute.", STEPS.len() + 1).bold().cyan());
     }
-    computed(context, &compute(Path::new("unit"))?);
-    Ok(())
+    compute(Path::new("unit"), context)
 }
 
 /// Runs a step's command as the program does, and returns its JSON document. With `--verbose` it prints its own text
 /// instead.
-fn command(step: &Step, context: &Context) -> Result<Value, AnyFailure> {
+fn command(step: &DemoStep, context: &Context) -> Result<Value, AnyFailure> {
     let is_json = !context.is_verbose();
     let mut words = vec!["asmpatch"];
     words.extend(step.line.split(' '));
@@ -295,21 +294,24 @@ fn proved(step: &str, text: &str) {
     outln!("  {} {step:<8}  {text}", "✓".green());
 }
 
-fn computed(context: &Context, computed: &Computed) {
+/// Says what the GPU computed. `counts` are the firmware's work to move program and data in and to let the GPU send the
+/// product, to read that from the SRAM, and to read it from the GPU's memory.
+fn computed(context: &Context, at: Bdf, product: [u8; 4], cycles: u32, counts: [FirmwareCounts; 3]) {
     let work = |work: FirmwareCounts| {
         let plural = if work.commands == 1 { "command" } else { "commands" };
         format!("{} {plural}, {} instructions of the 8051", HumanCount(work.commands), HumanCount(work.instructions))
     };
-    let Computed { at, product: [c0, c1, c2, c3], cycles, job, by_sram, by_reads } = computed;
+    let [job, by_sram, by_reads] = counts.map(work);
+    let [c0, c1, c2, c3] = product;
     let [[a0, a1, a2, a3], [b0, b1, b2, b3]] = MATRICES;
     let product = format!("[{a0} {a1}; {a2} {a3}] x [{b0} {b1}; {b2} {b3}] = [{c0} {c1}; {c2} {c3}]");
     if !context.is_verbose() {
         return proved("compute", &format!("{product} on the GPU as on the host"));
     }
-    outln!("tiny-gpu at {at}: program and matrices written and started by {}", work(*job));
+    outln!("tiny-gpu at {at}: program and matrices written and started by {job}");
     outln!("{product} in {cycles} GPU cycles: the host's own product");
-    outln!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram));
-    outln!("the same by a memory read of the GPU: {}", work(*by_reads));
+    outln!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {by_sram}");
+    outln!("the same by a memory read of the GPU: {by_reads}");
     outln!(
         "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (`asmpatch help tiny-gpu`)"
     );
@@ -329,31 +331,14 @@ fn next(context: &Context, kept: Option<&Path>) {
 }
 
 /// The matrices, row by row.
-pub const MATRICES: [[u8; 4]; 2] = [[1, 2, 3, 4], [5, 6, 7, 8]];
-
-/// The result of computing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Computed {
-    /// Where the GPU was found.
-    pub at: Bdf,
-    /// The product, which the host has computed too.
-    pub product: [u8; 4],
-    /// GPU cycles that it took.
-    pub cycles: u32,
-    /// The firmware's work to move program and data in, and to let the GPU send the product.
-    pub job: FirmwareCounts,
-    /// The firmware's work to read the product from the SRAM.
-    pub by_sram: FirmwareCounts,
-    /// The firmware's work to read the product from the GPU's memory.
-    pub by_reads: FirmwareCounts,
-}
+const MATRICES: [[u8; 4]; 2] = [[1, 2, 3, 4], [5, 6, 7, 8]];
 
 /// Multiplies the matrices on the GPU of the unit in `folder`. They go in over USB and PCIe; the product comes back
-/// once by the GPU's own write into the SRAM, and once by memory reads.
+/// once by the GPU's own write into the SRAM, and once by memory reads. Says what it was.
 ///
 /// # Errors
 /// The errors of the connection to the GPU, and a failed check if the product differs from the host's.
-pub fn compute(folder: &Path) -> Result<Computed, AnyFailure> {
+fn compute(folder: &Path, context: &Context) -> Result<(), AnyFailure> {
     let mut port = VirtualPort::open_dir(folder)?;
     let unit = port.unit().clone();
     // UAS, as the GPU runtime does: the status patch has an effect only there.
@@ -390,5 +375,7 @@ pub fn compute(folder: &Path) -> Result<Computed, AnyFailure> {
         let found = format!("{product:?} in the SRAM and {again:?} in its memory, not {host:?}");
         return Err(check_failed(format!("the GPU's product is {found}")));
     }
-    Ok(Computed { at: gpu.at, product, cycles, job: run - begun, by_sram: read - run, by_reads: ended - read })
+    let counts = [run - begun, read - run, ended - read];
+    computed(context, gpu.at, product, cycles, counts);
+    Ok(())
 }

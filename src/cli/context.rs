@@ -222,15 +222,16 @@ pub struct ShownError<'a> {
     text: Option<NamedSource<String>>,
     message: String,
     help: Option<String>,
-    source: Option<Box<Cause>>,
+    source: Option<Box<ShownCause>>,
     related: Vec<ShownError<'a>>,
 }
 
+/// A cause of a shown error, with an escaped message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-struct Cause {
+struct ShownCause {
     message: String,
-    source: Option<Box<Cause>>,
+    source: Option<Box<ShownCause>>,
 }
 
 /// The longest chain of causes that is followed. A longer one would be a loop.
@@ -243,11 +244,13 @@ impl<'a> ShownError<'a> {
         let mut related: Vec<Self> = original.related().into_iter().map(|error| Self::new(error, line)).collect();
         let mut shown_helps = HashSet::from([help.clone()]);
         for error in &mut related {
-            error.help = error.help.take().filter(|help| shown_helps.insert(Some(help.clone())));
+            if !shown_helps.insert(error.help.clone()) {
+                error.help = None;
+            }
         }
         let text = original.quote().map(|Quote { name, text, .. }| NamedSource::new(name, text.to_owned()));
         let causes: Vec<String> = causes(original).take(MAX_CAUSES).map(one_line).collect();
-        let source = causes.into_iter().rfold(None, |source, message| Some(Box::new(Cause { message, source })));
+        let source = causes.into_iter().rfold(None, |source, message| Some(Box::new(ShownCause { message, source })));
         Self { original, text, message: one_line(original), help, source, related }
     }
 }
@@ -285,8 +288,10 @@ impl Diagnostic for ShownError<'_> {
     }
 
     fn related<'b>(&'b self) -> Option<Box<dyn Iterator<Item = &'b dyn Diagnostic> + 'b>> {
-        let related = self.related.iter().map(|related| related as &dyn Diagnostic);
-        (!self.related.is_empty()).then(|| Box::new(related) as _)
+        if self.related.is_empty() {
+            return None;
+        }
+        Some(Box::new(self.related.iter().map(|related| related as &dyn Diagnostic)))
     }
 }
 

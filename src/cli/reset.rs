@@ -18,7 +18,7 @@ use super::command_line::{self, CommandLine, by_hand_on};
 use super::context::{Context, Deadlines};
 use super::errors::Exit;
 use super::{print, table};
-use crate::cli::interrupt::{self};
+use crate::cli::interrupt;
 
 /// Restart a unit that hangs or came up slow, by the mildest level that helps.
 ///
@@ -124,12 +124,12 @@ fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
         outln!("  {:<10}  {}{}", level.to_string(), result.shown(), if *helped { ": helped" } else { "" });
     }
     for fault in &after.faults {
-        match before.faults.contains(fault) {
-            // If the restart failed, the command's error names the fault.
-            true if !report.is_success() => {}
-            true => outln!("  still       {}", fault.found.shown()),
-            false => outln!("  now         {}", fault.found.shown()),
+        if !before.faults.contains(fault) {
+            outln!("  now         {}", fault.found.shown());
+        } else if report.is_success() {
+            outln!("  still       {}", fault.found.shown());
         }
+        // If the restart failed, the command's error names the fault.
     }
     if let Some(behind) = after.behind.as_ref().filter(|behind| !behind.is_empty()) {
         outln!("  behind      {}", behind.join(", "));

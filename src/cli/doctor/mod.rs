@@ -143,7 +143,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
     let mut diagnosis =
         diagnosis.worded(|advice| command_line::advice_in_words(advice, &facts.unit.location, &context.command_line));
-    let recovery = is_local.then(|| Recovery::of(&facts.unit, &images, &args.port.ids.suffix())).flatten();
+    let recovery = if is_local { Recovery::of(&facts.unit, &images, &args.port.ids.suffix()) } else { None };
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }
@@ -154,12 +154,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
     if args.json {
-        let recovery = recovery.map(|recovery| recovery.steps).unwrap_or_default();
-        let (unit, diagnosis) = (&facts.unit, &diagnosis);
-        let (part_revision, flash_part) = (facts.part_revision.answer().copied(), facts.flash_part.answer().copied());
-        let recovery = &*recovery;
-        let (tunnelled, tunnelled_docks) = (&*tunnels.devices, &*tunnels.docks);
-        print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, tunnelled, tunnelled_docks });
+        print::json(&DoctorJson {
+            unit: &facts.unit,
+            diagnosis: &diagnosis,
+            part_revision: facts.part_revision.answer().copied(),
+            flash_part: facts.flash_part.answer().copied(),
+            recovery: recovery.as_ref().map(|recovery| recovery.steps.as_slice()).unwrap_or_default(),
+            tunnelled: &tunnels.devices,
+            tunnelled_docks: &tunnels.docks,
+        });
     }
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
@@ -177,7 +180,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Returns the address at which the project takes reports; `None` while its repository is the placeholder of Cargo.toml.
 fn issue_form(repository: &str) -> Option<String> {
-    (!repository.contains("/_owner_/")).then(|| format!("{repository}/issues/new?template=dock.yml"))
+    if repository.contains("/_owner_/") {
+        return None;
+    }
+    Some(format!("{repository}/issues/new?template=dock.yml"))
 }
 
 /// Topics that don't affect the result. They are shown on request.
@@ -278,7 +284,9 @@ impl Recovery {
     fn advise(&self, diagnosis: &mut Diagnosis<String>) {
         let is_certain = self.steps.iter().any(|step| step.question.is_none());
         let mut advice = lines(&self.steps);
-        advice.extend((!is_certain).then(|| self.otherwise.clone()));
+        if !is_certain {
+            advice.push(self.otherwise.clone());
+        }
         if let Some(line) = diagnosis.lines.iter_mut().find(|line| line.topic == "firmware") {
             line.advice = Some(advice.join("\n"));
         }

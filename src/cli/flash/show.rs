@@ -271,14 +271,17 @@ pub fn nothing(seen: &Observation, job: &FlashJob) {
 /// Prints a successful outcome and what comes next.
 pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob) {
     let firmware = job.subject.firmware();
-    match report.after.as_ref().filter(|_| report.runs != Some(Runs::Before)) {
-        Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.id),
-        None => {
+    let device = report.location.to_string();
+    match &report.after {
+        Some(after) if report.runs != Some(Runs::Before) => {
+            outln!("{}: done: {firmware} under {}", device.shown(), after.id);
+        }
+        _ => {
             let readback = match &unit.examined {
                 Some(examined) if examined.plan.reads_back() => "is written and verified",
                 _ => "is written, but not read back yet",
             };
-            outln!("{}: done: {firmware} {readback}", report.location.to_string().shown());
+            outln!("{}: done: {firmware} {readback}", device.shown());
         }
     }
     if let Some(words) = power_words(report) {
@@ -328,25 +331,28 @@ impl Coded for FlashFailure {
     }
 
     fn help(&self) -> Option<String> {
-        let is_unchanged = matches!(self.unit.left, StoppedState::Untouched | StoppedState::Unprotected);
-        let own = is_unchanged.then(|| {
-            let line = CommandLine::on(&self.unit.location).with_ids(&self.unit.invoked.suffix);
-            errors::help(&self.error, &line)
-        });
-        let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
-        let state = self.unit.left;
-        Some(format!(
-            "{first}the unit's state: {state}\n`asmpatch help recovery` lists every state that a unit can be in"
-        ))
+        let WrittenUnit { left, location, invoked, .. } = &self.unit;
+        let mut help = String::new();
+        if matches!(left, StoppedState::Untouched | StoppedState::Unprotected) {
+            let line = CommandLine::on(location).with_ids(&invoked.suffix);
+            help = errors::help(&self.error, &line) + "\n";
+        } else if let Some(advice) = advice(&self.error) {
+            help = format!("{advice}\n");
+        }
+        help += &format!("the unit's state: {left}\n`asmpatch help recovery` lists every state that a unit can be in");
+        Some(help)
     }
 }
 
 /// Returns why the unit has to be unplugged; `None` if it need not be.
 fn power_words(report: &FlashReport) -> Option<&'static str> {
-    report.needs_power.then_some(match report.runs {
-        _ if report.location.is_virtual() => {
-            "a virtual unit loses its power when a command ends: the next command starts the new firmware"
-        }
+    if !report.needs_power {
+        return None;
+    }
+    if report.location.is_virtual() {
+        return Some("a virtual unit loses its power when a command ends: the next command starts the new firmware");
+    }
+    Some(match report.runs {
         Some(Runs::Before) => "unplug the unit once: it still runs the old firmware",
         Some(Runs::Unknown | Runs::Written) => {
             "unplug the unit once to be sure: old and new firmware behave alike, so asmpatch can't tell which one runs"
@@ -497,9 +503,14 @@ fn unit_json<'a>(
             (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
         }
     };
-    let (seen, plan) = unit.examined.as_ref().map(|examined| (&examined.seen, &examined.plan)).unzip();
+    let seen = unit.examined.as_ref().map(|examined| &examined.seen);
+    let plan = unit.examined.as_ref().map(|examined| &examined.plan);
     let left = error.as_ref().map(|error| error.left);
-    let same = seen.filter(|_| matches!(unit.outcome, UnitOutcome::Nothing)).map(|seen| &seen.attached);
+    let after = match (&unit.outcome, report) {
+        (UnitOutcome::Nothing, _) => seen.map(|seen| &seen.attached),
+        (_, Some(report)) => report.after.as_ref(),
+        (_, None) => None,
+    };
     let self_test = test.as_ref().map(Result::as_ref);
     UnitJson {
         device: &unit.device,
@@ -516,13 +527,13 @@ fn unit_json<'a>(
             .map(|seen| UnitAndFirmware { unit: &seen.attached, firmware: seen.running.runs(&job.images).to_string() }),
         behind: seen.map(|seen| seen.running.behind().to_string()),
         plan: plan.map(|plan| plan_json(plan, job, unit)),
-        after: report.map_or(same, |report| report.after.as_ref()).map(|unit| UnitAndFirmware {
+        after: after.map(|unit| UnitAndFirmware {
             unit,
             firmware: if error.is_none() { firmware.to_string() } else { unit.state.to_string() },
         }),
         version: report.and_then(|report| report.version).map(|version| version.to_string()),
         runs: report.and_then(|report| report.runs),
-        needs: report.filter(|report| report.needs_power).map(|_| "power"),
+        needs: if report.is_some_and(|report| report.needs_power) { Some("power") } else { None },
         backup: report.and_then(|report| report.backup.as_ref()).map(|folder| folder.display().to_string()),
         steps: report.map_or(&[], |report| &report.steps),
         error,

@@ -144,6 +144,9 @@ impl Args {
         } else {
             edits.iter().try_for_each(|edits| edits.apply(blocks))?;
         }
-        serial.map_or(Ok(()), |serial| blocks[0].set_text(ConfigField::Serial, serial))
+        match serial {
+            Some(serial) => blocks[0].set_text(ConfigField::Serial, serial),
+            None => Ok(()),
+        }
     }
 }

@@ -4,10 +4,11 @@ use std::io::{Cursor, Read as _};
 use std::path::PathBuf;
 
 use asm2464::AnyFailure;
+use asm2464_chip::practice;
 use asm2464_dock::files::toml_file::TomlError;
 use zip::ZipArchive;
 
-use crate::fetch::Manifests;
+use crate::fetch::{ImageVersion, Manifests};
 use crate::gpus::Gpus;
 use crate::patch::Library;
 use crate::runtimes::Runtime;
@@ -63,6 +64,24 @@ pub fn page_names() -> Vec<String> {
 /// None in a binary that passed its tests.
 pub fn patches() -> Result<Library, AnyFailure> {
     Library::of(PATCHES)
+}
+
+/// Loads the embedded patches, and knows every image that they may be made for: the vendor images of the embedded
+/// manifests, and the practice image.
+///
+/// # Errors
+/// None in a binary that passed its tests.
+pub fn library() -> Result<Library, AnyFailure> {
+    let mut library = patches()?;
+    for manifest in manifests(&[])?.iter() {
+        // Open firmware takes no patches. What it enumerates as identifies its build.
+        if let ImageVersion::Vendor(version) = manifest.version {
+            library.know(manifest.sha256, &manifest.id, version);
+        }
+    }
+    let practice = practice::image();
+    library.know(practice.sha256(), "practice", practice.version());
+    Ok(library)
 }
 
 /// Loads the embedded list of GPUs that a GPU runtime drives over USB.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_chip::practice;
 use asm2464_dock::files::queue::QueueEnd;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::Port;
@@ -20,7 +19,7 @@ use etcetera::BaseStrategy as _;
 use super::user_files;
 use crate::cli::interrupt;
 use crate::devices::Devices;
-use crate::fetch::{Cache, ImageVersion};
+use crate::fetch::Cache;
 use crate::patch::{Library, Patch, Receipt};
 use crate::shell;
 use crate::unit::{self, Selector, Unit};
@@ -34,20 +33,12 @@ pub struct PatchDirs {
 }
 
 impl PatchDirs {
-    /// Loads the embedded patches, those in the folders, and the vendor images of the embedded manifests.
+    /// Loads what is [embedded](crate::embedded::library), and the patches in the folders.
     ///
     /// # Errors
     /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
     pub fn load(&self) -> Result<Library, AnyFailure> {
-        let mut library = crate::embedded::patches()?;
-        for manifest in crate::embedded::manifests(&[])?.iter() {
-            // Open firmware takes no patches. What it enumerates as identifies its build.
-            if let ImageVersion::Vendor(version) = manifest.version {
-                library.know(manifest.sha256, &manifest.id, version);
-            }
-        }
-        let practice = practice::image();
-        library.know(practice.sha256(), "practice", practice.version());
+        let mut library = crate::embedded::library()?;
         for (origin, text) in user_files::read_toml_files(&self.dirs)? {
             // Patched images and their receipts may be in the same folder.
             if Receipt::parse(&origin, &text).is_err() {

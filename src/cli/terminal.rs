@@ -62,12 +62,12 @@ const NARROWEST: usize = 40;
 
 /// Returns how many columns stdout has, if it is a terminal.
 pub fn stdout_width() -> Option<usize> {
-    io::stdout().is_terminal().then(Term::stdout).as_ref().and_then(columns)
+    if io::stdout().is_terminal() { columns(&Term::stdout()) } else { None }
 }
 
 /// Returns how many columns stderr has, if it is a terminal.
 pub fn stderr_width() -> Option<usize> {
-    io::stderr().is_terminal().then(Term::stderr).as_ref().and_then(columns)
+    if io::stderr().is_terminal() { columns(&Term::stderr()) } else { None }
 }
 
 fn columns(terminal: &Term) -> Option<usize> {

@@ -20,14 +20,8 @@ use super::{interrupt, virtual_serve};
 
 #[cfg_attr(unix, doc = "Work with virtual units.")]
 #[cfg_attr(not(unix), doc = "Work with virtual units (this system can't serve them).")]
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: VirtualCommand,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum VirtualCommand {
+pub enum VirtualCommand {
     /// Set what is behind a virtual unit and what goes wrong: keys of its bridge.toml.
     ///
     /// The next command on the unit finds it so. `asmpatch help virtual-unit` lists the keys. A key without a value
@@ -73,8 +67,8 @@ fn edit(text: &str) -> Result<(String, String), &'static str> {
 ///
 /// # Errors
 /// Fails as the subcommand below it does. Where there are no Unix sockets, every one but `set` fails.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    match &args.command {
+pub fn run(command: &VirtualCommand, context: &Context) -> Result<Exit, AnyFailure> {
+    match command {
         VirtualCommand::Set { edits, device } => set(edits, device, context),
         #[cfg(unix)]
         VirtualCommand::Serve(args) => virtual_serve::run(args, context),

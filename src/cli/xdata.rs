@@ -21,22 +21,9 @@ use crate::unit::Purpose;
 ///
 /// The CPU is an 8051. Works on the vendor's firmware, by the vendor commands E4 (read) and E5 (write), and on open
 /// firmware, by control requests of the same numbers.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch xdata read 0xB450\n  asmpatch xdata write 0x5ff8 5a")]
-pub struct Args {
-    #[command(subcommand)]
-    action: XdataCommand,
-}
-
-impl Args {
-    /// Whether the command only shows something.
-    pub const fn only_prints(&self) -> bool {
-        matches!(self.action, XdataCommand::Read { .. })
-    }
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum XdataCommand {
+#[command(after_help = "Examples:\n  asmpatch xdata read 0xB450\n  asmpatch xdata write 0x5ff8 5a")]
+pub enum XdataCommand {
     /// Read XDATA.
     ///
     /// A read of a register can have effects of its own, such as the end of an event.
@@ -78,9 +65,16 @@ enum XdataCommand {
     },
 }
 
+impl XdataCommand {
+    /// Whether the command only shows something.
+    pub const fn only_prints(&self) -> bool {
+        matches!(self, Self::Read { .. })
+    }
+}
+
 /// Options of both actions.
 #[derive(Debug, clap::Args)]
-struct XdataOptions {
+pub struct XdataOptions {
     /// Take the other page (0x51), with the settings of PHY and link.
     #[arg(long)]
     other_page: bool,
@@ -138,9 +132,9 @@ fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) 
 ///
 /// # Errors
 /// Fails if no unit is found, it is in its boot loader, a write would meet an SSD, or a request fails.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(command: &XdataCommand, _context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
-    match &args.action {
+    match command {
         XdataCommand::Read { address, len, options } => read(*address, *len, options),
         XdataCommand::Write { address, bytes, yes, options } => write(*address, bytes, *yes, options),
     }

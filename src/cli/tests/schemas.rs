@@ -164,7 +164,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     each!("backups", backup::ListedBackup, "asmpatch backup --list --json: an element a backup");
     one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");
     one!("bench-soak", crate::bench::soak::SoakReport, "asmpatch bench --soak --json");
-    one!("config", config::get::ConfigJson<'_>, "asmpatch config get --json");
+    one!("config", config::ConfigJson<'_>, "asmpatch config get --json");
     each!("devices", &KnownDevice, "asmpatch list --known --json: an element a USB ID");
     one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");
     one!("doctor", doctor::DoctorJson<'_>, "asmpatch doctor --json");

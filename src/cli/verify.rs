@@ -1,30 +1,31 @@
 //! The `asmpatch verify` command: verifies images.
 
-mod booting;
-mod unit;
-
 use std::path::{Path, PathBuf};
 
 use crate::failure::{in_file, shown_code};
+use crate::flash::access::Access;
+use crate::flash::backup::Backup;
+use crate::flash::progress::FlashStep;
 use crate::image::{Images, OpenImage};
-use crate::patch::{self, Difference, Expectations, Library, PatchOnImage, Receipt, Verification};
+use crate::patch::{self, Difference, Expectations, Library, PatchEffect, PatchOnImage, Receipt, Verification};
 use crate::shell;
-use crate::unit::Selector;
+use crate::unit::{self, Selector};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{FirmwareVersion, Image};
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::firmware::{BridgeState, FileOffset, FirmwareVersion, Image, Part};
+use asm2464::interrupt::Interrupted;
+use asm2464::{AnyFailure, Failure, Kind, TransportKind};
+use asm2464_chip::chip::boot::{self, Check, Effects};
 use asm2464_chip::practice;
 use serde::Serialize;
 
-use self::booting::Booting;
-use self::unit::Comparison;
-use super::arguments::{self, PatchDirs, UNIT, UnitArgs};
+use super::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
 use super::command_line::CommandLine;
 use super::context::{Context, with_causes};
+use super::flash::Screen;
 use super::patch::print_hunks;
 use super::user_files::{self, ImageFile};
-use super::{print, table};
+use super::{interrupt, print, table};
 use crate::cli::errors::{self, Exit};
 
 /// The most differing bytes that the table shows; `--json` has all of them.
@@ -138,6 +139,151 @@ impl Finding {
     }
 }
 
+// Without an image there are no checks.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Booted"))]
+struct Booting {
+    /// Whether every check passes.
+    ok: bool,
+    /// What it enumerates as.
+    state: Option<BridgeState>,
+    /// The checks, in order.
+    checks: Vec<BootCheck>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct BootCheck {
+    /// The transport on which the check ran.
+    transport: TransportKind,
+    /// What was checked.
+    what: &'static str,
+    /// Whether the check passes.
+    ok: bool,
+    /// What was found, in words.
+    found: String,
+    /// Instructions executed from power-on to the end of the check.
+    instructions: u64,
+}
+
+impl Booting {
+    /// Boots the image that was verified.
+    ///
+    /// # Errors
+    /// Ctrl-C.
+    fn of(verification: &Verification<'_>, images: &Images) -> Result<Self, Interrupted> {
+        let Some(image) = &verification.image else {
+            return Ok(Self { ok: false, state: None, checks: Vec::new() });
+        };
+        let report = match effects(verification) {
+            Some(effects) => boot::check_effects(image, effects, &images.budget())?,
+            None => images.prove(&images.identify(image))?.report.clone(),
+        };
+        let check = |check: &Check| BootCheck {
+            transport: check.wire,
+            what: check.what,
+            ok: check.outcome.is_ok(),
+            found: found(check),
+            instructions: check.instructions,
+        };
+        Ok(Self { ok: report.passes(), state: report.state(), checks: report.checks.iter().map(check).collect() })
+    }
+
+    fn print(&self) {
+        let Some(instructions) = self.checks.iter().map(|check| check.instructions).max() else {
+            return outln!("  not booted: the file is not an image");
+        };
+        let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
+        if let Some(BootCheck { transport, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
+            outln!("  BOOT FAILED: the check \"{what}\" over {transport}: {found}");
+            let row = |check: &BootCheck| {
+                let BootCheck { transport, what, found, instructions, .. } = check;
+                [transport.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]
+            };
+            table::print(["transport", "check", "found", "instructions"], self.checks.iter().map(row));
+        } else if self.ok {
+            outln!("  booted: {state}, {} checks passed, {instructions} instructions", self.checks.len());
+        } else {
+            outln!("  booted: {state}, which no image should enumerate as");
+        }
+    }
+}
+
+/// What the patches in a known image are for; `None` for any other image.
+fn effects(verification: &Verification<'_>) -> Option<Effects> {
+    let has = |effect: PatchEffect| verification.effects().any(|found| found == effect);
+    verification.base.map(|_| Effects {
+        answers_writes: has(PatchEffect::AnswersWrites),
+        e4_length_16: has(PatchEffect::LongE4),
+        read16_sram: has(PatchEffect::ReadsSram),
+    })
+}
+
+fn found(check: &Check) -> String {
+    match &check.outcome {
+        Ok(found) if found.is_empty() => "ok".to_owned(),
+        Ok(found) => found.clone(),
+        Err(fault) => fault.to_string(),
+    }
+}
+
+/// The `unit` key of `--json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "UnitFlash"))]
+struct Comparison {
+    /// The unit's port, as `--device` takes it.
+    device: String,
+    /// Whether its flash has the image.
+    ok: bool,
+    /// How many bytes differ.
+    differing_bytes: usize,
+    /// The first differing byte: its place in the file, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_file_offset: Option<u32>,
+    /// The first differing byte: its place in flash, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_flash_address: Option<u32>,
+}
+
+/// Reads a unit's whole flash, through vendor commands or registers. Writes nothing.
+///
+/// # Errors
+/// Fails if no unit is found, or if it does not allow reading its flash.
+fn read_unit(selector: &Selector, ids: &UnitArgs, context: &Context) -> Result<Backup, AnyFailure> {
+    let interrupt = interrupt::install();
+    let devices = ids.load()?;
+    let mut port = opened(Some(selector), |device| unit::port(&devices, device, None))?;
+    let mut access = Access::open(&mut *port)?;
+    Screen::backup(context, &mut *port, &mut access, FlashStep::Compare, interrupt)
+}
+
+impl Comparison {
+    /// Compares a unit's flash with an image file.
+    fn of(unit: &Backup, file: &[u8]) -> Self {
+        let parts = Part::ALL.into_iter().zip(&unit.parts);
+        let found = parts.flat_map(|(part, found)| part.of(file).iter().zip(found));
+        let mut differing = found.enumerate().filter(|(_, (wanted, found))| wanted != found);
+        let first = differing.next().map(|(at, _)| FileOffset(at as u32));
+        Self {
+            device: unit.unit.device.clone(),
+            ok: first.is_none(),
+            differing_bytes: usize::from(first.is_some()) + differing.count(),
+            first_file_offset: first.map(|first| first.0),
+            first_flash_address: first.map(|first| first.flash_address().0),
+        }
+    }
+
+    /// Prints whether the flash has the image.
+    fn print(&self) {
+        let device = self.device.shown();
+        let Some(first) = self.first_file_offset.map(FileOffset) else {
+            return outln!("  {device}: its flash has this image");
+        };
+        let (count, address) = (self.differing_bytes, first.flash_address());
+        outln!("  {device}: its flash has another image: {count} bytes differ, the first at {first}, {address}");
+    }
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -156,7 +302,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image = args.image.as_deref().map(|name| image_named(library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let find = |sha256: &Sha256Digest| original(sha256, &named);
-    let unit = args.device.as_ref().map(|selector| unit::read(selector, &args.ids, context)).transpose()?;
+    let unit = args.device.as_ref().map(|selector| read_unit(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();

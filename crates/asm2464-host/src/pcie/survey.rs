@@ -436,7 +436,7 @@ impl Window {
 /// Maximum number of functions. No tree behind a dock has more.
 const FUNCTIONS_MAX: usize = 256;
 
-/// A lasting change: what was assigned.
+/// A lasting change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "Change"))]

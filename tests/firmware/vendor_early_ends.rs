@@ -194,8 +194,13 @@ fn leaves_no_unit_worse(patches: &[&str], command: Command<'_>, page: u8) {
                 let expected = if taken < packets { &before_packet } else { &before_status };
                 compare(Stop { packets: taken, instructions: None }, expected);
             }
-            // Each way has every other point, and the next way those between them.
-            for instructions in (turn % 2 * 771..9000).step_by(2 * 771).map(|count| Some(count as u64)) {
+            for (number, count) in (0..9000).step_by(771).enumerate() {
+                // Unoptimised, each way has the first point and every other one, and the next way those between them.
+                // `.ci/nightly` has all of them.
+                if cfg!(debug_assertions) && number > 0 && number % 2 != turn % 2 {
+                    continue;
+                }
+                let instructions = Some(count);
                 let stop = Stop { packets: 0, instructions };
                 compare(stop, &expected(stop));
                 if packets > 1 {

@@ -26,7 +26,7 @@ CASES = [
     ("asmpatch patch st", ["stock.bin"], ["other"]),
     ("asmpatch flash --receipt st", ["stock.bin"], ["other"]),
 ]
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Terminal:

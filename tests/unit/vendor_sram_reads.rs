@@ -188,6 +188,7 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
         let card = unit.card.take();
         let error = unit.read16(8).unwrap_err();
         assert_eq!(error.code(), "asm2464::sram::no_completion", "{error}");
+        assert!(error.to_string().ends_with("within 1s"), "{error}");
         assert!(unit.bridge.inquiry().is_ok());
         let write = unit.bridge.write16(0, &[0; 512]);
         assert!(matches!(write, Err(CommandError::CheckCondition { .. })), "no longer initialised: {write:?}");

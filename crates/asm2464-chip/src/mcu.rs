@@ -391,9 +391,9 @@ impl XdataMemory {
     }
 }
 
-/// The flash lost its power, or its cells went away, during an erase or a program.
+/// The flash lost its power during an erase or a program, or has no such cells, or its file can't be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
-#[display("the flash has no power, or no such cells")]
+#[display("the flash has no power or no such cells, or its file can't be written")]
 pub struct FlashGone;
 
 impl std::error::Error for FlashGone {}

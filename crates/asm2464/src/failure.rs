@@ -146,7 +146,7 @@ pub struct Failure {
 enum Cause {
     /// Nothing else.
     Itself,
-    /// An error without a code of its own, such as the system's.
+    /// An error of which only the text counts, such as the system's.
     Uncoded(Box<dyn Error + Send + Sync>),
     /// An error that is passed on, and shown as the cause.
     Shown(AnyFailure),
@@ -167,7 +167,7 @@ impl Failure {
         }
     }
 
-    /// Adds the error without a code that led to it, such as the system's.
+    /// Adds the error that led to it, of which only the text counts, such as the system's.
     #[must_use]
     pub fn because(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { cause: Cause::Uncoded(cause.into()), ..self }

@@ -278,8 +278,8 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// Lets time pass until [`Chip::now`] is `until`, without executing instructions: for a chip in whose CPU's place
-    /// another one makes the accesses. Returns [`RunEnd::Budget`], or the reason why no time passes any more.
+    /// Lets time pass until [`Chip::now`] is `until`, without executing instructions: for the replay of a recording, which
+    /// makes the CPU's accesses in its place. Returns [`RunEnd::Budget`], or the reason why no time passes any more.
     pub fn pass_until(&mut self, until: u64) -> RunEnd {
         loop {
             if let Some(outcome) = self.stopped() {

@@ -88,7 +88,7 @@ impl VirtualPipes {
         Some(self)
     }
 
-    /// Puts a transfer of `len` bytes in flight; `None` if its buffer is too short.
+    /// Puts a transfer of `len` bytes in flight. `len` is `None` if its buffer is too short, which is refused.
     fn start(&mut self, transfer: TransferId, way: TransferTarget, len: Option<usize>) -> Result<(), PipeError> {
         drop(attached(&self.unit, self.attachment)?);
         let slot = &mut self.transfers[transfer.0];

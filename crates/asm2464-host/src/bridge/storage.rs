@@ -302,7 +302,7 @@ mod tests {
     const UNKNOWN: [u8; 6] = [0x24, 0x11, 0x29, 0x85, 0, 0];
 
     #[test]
-    fn the_survey_of_a_version_reads_that_versions_variables_and_no_others() {
+    fn what_is_asked_of_a_version_is_its_own_variables_and_no_others() {
         for (version, expected) in [
             (V240417, &[0x07F0, 0x054B, 0x05A8, 0x05F8, 0x05AC, 0x053E, 0x05AC][..]),
             (V231204, &[0x07F0, 0x054C, 0x05A5, 0x05F5, 0x05A9, 0x053F, 0x05A9]),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn survey_initialisation_and_freeing_read_the_version_once_and_write_at_its_addresses() {
+    fn asking_initialisation_and_freeing_read_the_version_once_and_write_at_its_addresses() {
         let mut bridge = unit(V231204, &[]);
         Storage::ask(&mut bridge).unwrap();
         assert!(bridge.has_no_medium().unwrap());

@@ -132,7 +132,7 @@ impl<T: Transport> Bridge<T> {
     fn not_completed(&mut self, deadline: Duration) -> Failure {
         if let Err(error @ CommandError::Transport(_)) = self.is_ready() {
             let message = format!("no device completed READ(16), and the unit does not come back: {error}");
-            return Failure::new(Kind::Device.code("asm2464::sram::power"), message).because(error);
+            return Failure::new(Kind::Device.code("asm2464::sram::power"), message);
         }
         let message = format!("no device completed READ(16) within {deadline:?}");
         Failure::new(Kind::Device.code("asm2464::sram::no_completion"), message)

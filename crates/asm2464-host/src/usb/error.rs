@@ -7,7 +7,7 @@ use asm2464::{Coded, Failure, Kind, Label};
 use thiserror::Error;
 
 use super::descriptors::DescriptorFault;
-use super::sysfs::{NoAccess, Process, no_access};
+use super::sysfs::{AccessFault, Process, no_access};
 use crate::bridge::{PipeError, PortPath};
 
 /// Reasons a device could not be found, opened or prepared, as far as the next attempt differs.
@@ -19,7 +19,7 @@ pub enum UsbError {
         /// The device's port.
         port: PortPath,
         /// Why, if the system tells.
-        why: Option<NoAccess>,
+        why: Option<AccessFault>,
     },
     /// Another program holds the device.
     #[error(
@@ -50,11 +50,13 @@ impl Coded for UsbError {
     fn label(&self) -> Label {
         match self {
             Self::NoAccess { why: None, .. } => Kind::Device.code("asm2464::usb::permission"),
-            Self::NoAccess { why: Some(NoAccess::StaleRule(_)), .. } => Kind::Device.code("asm2464::usb::stale_rule"),
-            Self::NoAccess { why: Some(NoAccess::NotReplugged(_)), .. } => {
+            Self::NoAccess { why: Some(AccessFault::StaleRule(_)), .. } => {
+                Kind::Device.code("asm2464::usb::stale_rule")
+            }
+            Self::NoAccess { why: Some(AccessFault::NotReplugged(_)), .. } => {
                 Kind::Device.code("asm2464::usb::not_replugged")
             }
-            Self::NoAccess { why: Some(NoAccess::NoSeat), .. } => Kind::Device.code("asm2464::usb::no_seat"),
+            Self::NoAccess { why: Some(AccessFault::NoSeat), .. } => Kind::Device.code("asm2464::usb::no_seat"),
             Self::Busy { .. } => Kind::Device.code("asm2464::usb::busy"),
             Self::Gone { .. } => Kind::Gone.code("asm2464::usb::gone"),
             Self::Other(failure) => failure.label(),
@@ -93,8 +95,8 @@ fn named(users: &[Process]) -> String {
 pub(super) const OPEN: &str = "open";
 
 impl UsbError {
-    /// Whether the cause may pass by itself while the system settles: udev is still at work on the device, or the kernel's
-    /// driver is.
+    /// Whether the cause may pass by itself while the system settles: udev or the kernel's driver is still at work on the
+    /// device, or it is not back on the bus yet.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::NoAccess { .. } | Self::Busy { .. } | Self::Gone { .. })
     }
@@ -112,7 +114,7 @@ impl UsbError {
             }
             source => {
                 let message = format!("cannot {what} the unit at {port}: {source}");
-                Failure::new(Kind::Unopened.code("asm2464::usb::open"), message).because(source).into()
+                Failure::new(Kind::Unopened.code("asm2464::usb::open"), message).into()
             }
         }
     }

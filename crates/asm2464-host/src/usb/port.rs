@@ -183,7 +183,7 @@ impl Port for UsbPort {
         };
         let message =
             format!("the power of the hub's port {port} was switched off, and can't be switched on again: {source}");
-        Err(Failure::new(Kind::Device.code("asm2464::usb::port_left_off"), message).because(source).into())
+        Err(Failure::new(Kind::Device.code("asm2464::usb::port_left_off"), message).into())
     }
 
     fn wait_for_return(

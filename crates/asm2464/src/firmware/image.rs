@@ -144,7 +144,7 @@ impl Image {
     /// Replaces the bytes at a body offset. Returns `false`, and changes nothing, if they do not fit in the body.
     #[must_use]
     pub fn replace(&mut self, at: BodyOffset, new: &[u8]) -> bool {
-        let rest = self.body.get_mut(at.0 as usize..).unwrap_or_default();
+        let Some(rest) = self.body.get_mut(at.0 as usize..) else { return false };
         let Some(place) = rest.get_mut(..new.len()) else { return false };
         place.copy_from_slice(new);
         true

@@ -129,8 +129,8 @@ serde_as_text!(JedecId);
 text_schema!(JedecId, "^[0-9A-F]{2}( [0-9A-F]{2}){2}$", "Maker, type and capacity of a flash, in hexadecimal.");
 
 impl JedecId {
-    /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the
-    /// makers' data sheets; flashrom's `flashchips.h`, which has parts of all but Zbit at these IDs.
+    /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106 and the
+    /// makers' data sheets; flashrom's `flashchips.h` and, for Puya, Boya and Zbit, the tables of other drivers.
     pub const fn maker(self) -> Option<&'static str> {
         Some(match self.0[0] {
             0x0B => "XTX",
@@ -266,11 +266,11 @@ mod tests {
             ("C2 28 15", DUMP_LEN),
             ("EF 30 13", 0x8_0000),
             ("C8 40 18", 0x100_0000),
-            // XT25F64B, EN25QH16, XM25QH128A, N25Q032, ZB25VQ128, B.25D16A, FM25Q08.
+            // XT25F64B, EN25QH16, XM25QH128A, XM25QH32A, ZB25VQ128, B.25D16A, FM25Q08.
             ("0B 40 17", 0x80_0000),
             ("1C 70 15", 0x20_0000),
             ("20 70 18", 0x100_0000),
-            ("20 BA 16", 0x40_0000),
+            ("20 70 16", 0x40_0000),
             ("5E 40 18", 0x100_0000),
             ("68 40 15", 0x20_0000),
             ("A1 40 14", 0x10_0000),

@@ -35,7 +35,7 @@ impl RedirCapabilities {
     pub const IDS_64_BITS: Self = Self(1 << 5);
     /// Bulk packets of 64 KiB and more.
     pub const BULK_LENGTH_32_BITS: Self = Self(1 << 6);
-    /// RedirCapabilities that this side announces. SuperSpeed needs all of them except the acknowledgement.
+    /// Capabilities that this side announces. SuperSpeed needs all of them except the acknowledgement.
     pub const OURS: Self = Self(
         Self::BULK_STREAMS.0
             | Self::CONNECT_DEVICE_VERSION.0

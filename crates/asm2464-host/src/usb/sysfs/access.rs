@@ -22,7 +22,7 @@ const MAX_RULES: u64 = 1 << 20;
 
 /// Why this user may not open a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
-pub enum NoAccess {
+pub enum AccessFault {
     /// This file of asmpatch's rules doesn't cover its USB ID.
     #[display("the udev rules in {} don't cover its USB ID", _0.display())]
     StaleRule(PathBuf),
@@ -35,12 +35,12 @@ pub enum NoAccess {
 }
 
 /// Finds out why the unit at a port can't be opened. `None` if no rule covers its USB ID, or if the system doesn't tell.
-pub(in crate::usb) fn no_access(port: &PortPath) -> Option<NoAccess> {
+pub(in crate::usb) fn no_access(port: &PortPath) -> Option<AccessFault> {
     no_access_by(&Sysfs::system(), &RULES.map(PathBuf::from), Path::new(DATABASE), port)
 }
 
 /// The same, with these folders of rules and this database.
-fn no_access_by(sysfs: &Sysfs, rules: &[PathBuf], database: &Path, port: &PortPath) -> Option<NoAccess> {
+fn no_access_by(sysfs: &Sysfs, rules: &[PathBuf], database: &Path, port: &PortPath) -> Option<AccessFault> {
     let device = sysfs.device(port);
     let attribute = |name: &str| read(&device.join(name));
     let (vendor, product, number) = (attribute("idVendor"), attribute("idProduct"), attribute("dev"));
@@ -49,17 +49,17 @@ fn no_access_by(sysfs: &Sysfs, rules: &[PathBuf], database: &Path, port: &PortPa
     }
     let entry = fs::read_to_string(database.join(format!("c{number}"))).unwrap_or_default();
     if entry.lines().any(|line| line.strip_prefix("G:") == Some(TAG)) {
-        return Some(NoAccess::NoSeat);
+        return Some(AccessFault::NoSeat);
     }
     let mut stale = None;
     for file in files_of_rules(rules) {
         let Ok(text) = fs::read_to_string(&file) else { continue };
         let has_id = |line: &str| [&vendor, &product].iter().all(|id| line.contains(&format!("\"{id}\"")));
         if text.lines().any(|line| line.contains(TAG) && has_id(line)) {
-            return Some(NoAccess::NotReplugged(file));
+            return Some(AccessFault::NotReplugged(file));
         }
         if file.file_name().is_some_and(|name| name.to_string_lossy().contains("asmpatch")) {
-            stale = Some(NoAccess::StaleRule(file));
+            stale = Some(AccessFault::StaleRule(file));
         }
     }
     stale
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Why a unit 174C:2464 at 3-1.2 can't be opened, with these files: a name and a text each.
-    fn why(files: &[(&str, &str)]) -> Option<NoAccess> {
+    fn why(files: &[(&str, &str)]) -> Option<AccessFault> {
         let root = tempfile::tempdir().unwrap();
         let unit = [("idVendor", "174c\n"), ("idProduct", "2464\n"), ("dev", "189:300\n")];
         let unit = unit.map(|(name, text)| (format!("sys/bus/usb/devices/3-1.2/{name}"), text));
@@ -104,8 +104,8 @@ mod tests {
         let why = no_access_by(&sysfs, &rules, &root.path().join("data"), &"3-1.2".parse().unwrap());
         let name = |file: PathBuf| PathBuf::from(file.file_name().unwrap());
         match why {
-            Some(NoAccess::StaleRule(file)) => Some(NoAccess::StaleRule(name(file))),
-            Some(NoAccess::NotReplugged(file)) => Some(NoAccess::NotReplugged(name(file))),
+            Some(AccessFault::StaleRule(file)) => Some(AccessFault::StaleRule(name(file))),
+            Some(AccessFault::NotReplugged(file)) => Some(AccessFault::NotReplugged(name(file))),
             other => other,
         }
     }
@@ -118,14 +118,14 @@ mod tests {
         let ours = "rules/70-asmpatch.rules";
         assert_eq!(why(&[]), None);
         assert_eq!(why(&[("rules/99-mine.rules", &other)]), None);
-        assert_eq!(why(&[(ours, &other)]), Some(NoAccess::StaleRule("70-asmpatch.rules".into())));
-        assert_eq!(why(&[(ours, &covers)]), Some(NoAccess::NotReplugged("70-asmpatch.rules".into())));
-        assert_eq!(why(&[(ours, &covers), ("data/c189:300", "I:1\nG:uaccess\n")]), Some(NoAccess::NoSeat));
+        assert_eq!(why(&[(ours, &other)]), Some(AccessFault::StaleRule("70-asmpatch.rules".into())));
+        assert_eq!(why(&[(ours, &covers)]), Some(AccessFault::NotReplugged("70-asmpatch.rules".into())));
+        assert_eq!(why(&[(ours, &covers), ("data/c189:300", "I:1\nG:uaccess\n")]), Some(AccessFault::NoSeat));
         // Not a file of rules, and not this unit's entry.
         assert_eq!(why(&[("rules/asmpatch.rules.old", &covers)]), None);
         assert_eq!(
             why(&[(ours, &covers), ("data/c189:301", "G:uaccess\n")]),
-            Some(NoAccess::NotReplugged("70-asmpatch.rules".into()))
+            Some(AccessFault::NotReplugged("70-asmpatch.rules".into()))
         );
     }
 
@@ -133,10 +133,10 @@ mod tests {
     fn a_file_of_rules_takes_the_place_of_one_with_its_name_in_a_later_folder() {
         let covers = "ATTR{idVendor}==\"174c\", ATTR{idProduct}==\"2464\", TAG+=\"uaccess\"\n";
         let (ours, packaged) = ("rules/70-asmpatch.rules", "lib/70-asmpatch.rules");
-        assert_eq!(why(&[(packaged, covers)]), Some(NoAccess::NotReplugged("70-asmpatch.rules".into())));
+        assert_eq!(why(&[(packaged, covers)]), Some(AccessFault::NotReplugged("70-asmpatch.rules".into())));
         assert_eq!(
             why(&[(ours, "# old\n"), (packaged, covers)]),
-            Some(NoAccess::StaleRule("70-asmpatch.rules".into()))
+            Some(AccessFault::StaleRule("70-asmpatch.rules".into()))
         );
     }
 

@@ -24,7 +24,7 @@ use asm2464::escape::Escape as _;
 use super::power;
 use crate::bridge::PortPath;
 
-pub use access::NoAccess;
+pub use access::AccessFault;
 pub(super) use access::no_access;
 pub use disks::{DiskError, DiskUse, FreeDisk, UncheckedDisk, Use, refuse_mounted};
 pub use tunnelled::{TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
@@ -235,7 +235,7 @@ fn inode(_: &Metadata) -> Option<u64> {
 
 #[cfg(unix)]
 #[cfg(test)]
-mod surroundings {
+mod made_trees {
     use super::*;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 

@@ -119,7 +119,8 @@ impl Halt {
             PcieError::Command(
                 CommandError::Short { expected, found, .. } | CommandError::ShortXdata { expected, found },
             ) => Outcome::Short { expected, found }.into(),
-            refused => Outcome::Refused { reason: refused.to_string() }.into(),
+            PcieError::Command(error) => Outcome::Refused { reason: error.to_string() }.into(),
+            other => Self::Error(other.into()),
         }
     }
 }
@@ -149,7 +150,7 @@ pub(super) const PATTERN_LEN: usize = 0x1_0000;
 
 /// Returns the pattern of this seed: the bytes to write. No two blocks are equal, so that a misplaced one is found. Two
 /// seeds differ in every block, so leftovers of an earlier run never match.
-pub(super) fn pattern(seed: u64) -> Vec<u8> {
+pub(super) fn pattern_of(seed: u64) -> Vec<u8> {
     (0..PATTERN_LEN as u64 / 8).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes()).collect()
 }
 
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn no_two_blocks_of_a_pattern_or_of_two_seeds_are_alike() {
-        let (one, two) = (pattern(1), pattern(2));
+        let (one, two) = (pattern_of(1), pattern_of(2));
         let mut blocks: Vec<&[u8]> = one.chunks(512).chain(two.chunks(512)).collect();
         let count = blocks.len();
         blocks.sort_unstable();

@@ -14,7 +14,7 @@ use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
-use super::row::{Halt, compare, pattern};
+use super::row::{Halt, compare, pattern_of};
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
@@ -70,7 +70,7 @@ pub(super) fn prepare(
     }
     unit.behind = known.words();
 
-    let pattern = pattern(plan.seed);
+    let pattern = pattern_of(plan.seed);
     let mut checked = Integrity::default();
     let mut writes_memory = DataPath::ALL.iter().filter(|path| path.writes() && path.needs_memory());
     if let Some(memory) = known.memory()

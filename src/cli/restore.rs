@@ -49,11 +49,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Err(error @ BackupFolderError::NoBackup(_)) => return no_backup(error, args),
         loaded => loaded?,
     };
-    if args.folder.is_file() && backup.parts[0].iter().all(|byte| *byte == 0xFF) {
+    if args.folder.is_file()
+        && let Some(lacks) = backup.lacks()
+    {
         let label = Kind::BadInput.code("asmpatch::backup::no_copy");
         let command = format!("`asmpatch flash IMAGE --config-from {}`", shell::path(&args.folder));
         let help = format!("give a unit this configuration with an image: {command}");
-        return Err(Failure::new(label, format!("{} has no firmware", args.folder.display())).helped(help).into());
+        return Err(Failure::new(label, format!("{} has no {lacks}", args.folder.display())).helped(help).into());
     }
     let image = backup.firmware().map_err(|source| {
         let message = format!("the firmware in {} would not start", args.folder.display());

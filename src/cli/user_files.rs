@@ -260,18 +260,20 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
             "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
         ),
         FileKind::Archive(_) => "unpack it, and name the file in it".to_owned(),
-        FileKind::Flash(copy) => match copy.extent() {
-            CopyExtent::Whole => format!(
-                "see what is in it: `asmpatch info {named}`; write its configuration and firmware to a unit: `asmpatch \
-                 restore {named}`"
-            ),
-            CopyExtent::Page => {
-                format!("give a unit this configuration with an image: `asmpatch flash IMAGE --config-from {named}`")
+        // More than any flash has: `info` shows only what is read whole.
+        FileKind::Flash(copy) if copy.bytes().len() == MAX_LOOKED_AT => return None,
+        FileKind::Flash(copy) => {
+            let info = format!("see what is in it: `asmpatch info {named}`");
+            match (copy.extent(), copy.to_backup()) {
+                (CopyExtent::Whole, Some(backup)) if backup.lacks().is_none() => {
+                    format!("{info}; write its configuration and firmware to a unit: `asmpatch restore {named}`")
+                }
+                (CopyExtent::Whole | CopyExtent::Page, Some(_)) => format!(
+                    "give a unit this configuration with an image: `asmpatch flash IMAGE --config-from {named}`"
+                ),
+                _ => info,
             }
-            // More than any flash has: `info` shows only what is read whole.
-            CopyExtent::Larger if copy.bytes().len() == MAX_LOOKED_AT => return None,
-            CopyExtent::Part | CopyExtent::Larger => format!("see what is in it: `asmpatch info {named}`"),
-        },
+        }
         FileKind::Report => format!("`asmpatch doctor --from {named}` diagnoses it again"),
         FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
             format!("name the image beside it: {}", shell::path(path.with_extension("")))

@@ -100,8 +100,8 @@ impl<'a> Archive<'a> {
     /// Expands one member and charges it to `budget`.
     ///
     /// # Errors
-    /// Fails if the member is missing, encrypted, damaged, or larger than it declares or than the rest of the budget; also
-    /// on Ctrl-C.
+    /// Fails if the member is missing, encrypted, damaged, compressed by another method than deflate, or larger than it
+    /// declares or than the rest of the budget; also on Ctrl-C.
     pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, AnyFailure> {
         budget.interrupt.check()?;
         let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {

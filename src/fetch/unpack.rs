@@ -87,24 +87,27 @@ impl Search<'_> {
         self.budget.interrupt.check()?;
         if bytes.is_empty() {
             let label = Kind::BadInput.code("asmpatch::fetch::empty");
-            Err(Rank::Unrelated.miss(Failure::new(label, format!("{origin} is empty"))))
-        } else if is_html(&bytes) {
-            let label = Kind::BadInput.code("asmpatch::fetch::html");
-            Err(Rank::Unrelated.miss(Failure::new(label, format!("{origin} is a web page, not firmware"))))
-        } else if FileKind::of(&bytes) == FileKind::Zip {
-            self.in_archive(origin, &bytes, depth)
-        } else if let FileKind::Archive(what) = FileKind::of(&bytes)
-            && !bytes.starts_with(COMPOUND_FILE)
-        {
-            let label = Kind::BadInput.code("asmpatch::archive::unsupported");
-            let message = format!("{origin} is {what}, which asmpatch can't unpack");
-            Err(Rank::Unsearchable.miss(Failure::new(label, message)))
-        } else if updater::is_pe(&bytes) {
-            self.in_updater(origin, &bytes, depth)
-        } else {
-            self.verify(origin, &bytes)?;
-            Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
+            return Err(Rank::Unrelated.miss(Failure::new(label, format!("{origin} is empty"))));
         }
+        if is_html(&bytes) {
+            let label = Kind::BadInput.code("asmpatch::fetch::html");
+            let message = format!("{origin} is a web page, not firmware");
+            return Err(Rank::Unrelated.miss(Failure::new(label, message)));
+        }
+        match FileKind::of(&bytes) {
+            FileKind::Zip => return self.in_archive(origin, &bytes, depth),
+            FileKind::Archive(what) if !bytes.starts_with(COMPOUND_FILE) => {
+                let label = Kind::BadInput.code("asmpatch::archive::unsupported");
+                let message = format!("{origin} is {what}, which asmpatch can't unpack");
+                return Err(Rank::Unsearchable.miss(Failure::new(label, message)));
+            }
+            _ => {}
+        }
+        if updater::is_pe(&bytes) {
+            return self.in_updater(origin, &bytes, depth);
+        }
+        self.verify(origin, &bytes)?;
+        Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
     }
 
     fn in_archive(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, Miss> {
@@ -212,12 +215,13 @@ impl Search<'_> {
             return Err(Rank::OtherImage.miss(Failure::new(label, message)));
         }
         if len != *size {
-            let label = Kind::BadInput.code("asmpatch::fetch::size");
             let kind = FileKind::of(bytes);
             if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
+                let label = Kind::BadInput.code("asmpatch::fetch::other_kind");
                 let message = format!("{origin} is {kind}; image {id} has {size} bytes");
                 return Err(Rank::Damaged.miss(Failure::new(label, message)));
             }
+            let label = Kind::BadInput.code("asmpatch::fetch::size");
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
             let rank = if kind == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
             return Err(rank.miss(Failure::new(label, message)));
@@ -354,7 +358,7 @@ mod tests {
         let code = Image::from_body(body).unwrap().to_file()[4..].to_vec();
         for file in [code.clone(), zip_of(&[("fw.bin", &code)])] {
             let error = unpack_known(file, None).unwrap_err();
-            assert_eq!(error.code(), "asmpatch::fetch::size");
+            assert_eq!(error.code(), "asmpatch::fetch::other_kind");
             assert!(error.to_string().contains("an image's code without its container"), "{error}");
         }
         // An Office document beside an updater says nothing.

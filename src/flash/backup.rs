@@ -76,6 +76,18 @@ impl Backup {
         Image::parse(&image_file(&self.parts))
     }
 
+    /// What a unit that gets all of it would not have then: firmware, or a USB4 identity of its own. A backup of a unit
+    /// is what the unit had; a copy of a flash may be of any.
+    pub fn lacks(&self) -> Option<&'static str> {
+        if self.parts[0].iter().all(|byte| *byte == 0xFF) {
+            Some("firmware")
+        } else if self.block(BlockIndex::One).is_err() {
+            Some("valid configuration block 1")
+        } else {
+            None
+        }
+    }
+
     /// The first slot, as it is in the flash.
     pub fn slot(&self) -> Vec<u8> {
         let [one, two] = &self.parts;

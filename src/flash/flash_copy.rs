@@ -105,24 +105,22 @@ impl FlashCopy {
         rest
     }
 
-    /// Makes a backup of it, of a unit that is known only by its configuration. Without an image, as in a
-    /// configuration page, its parts are erased.
-    pub fn to_backup(&self) -> Backup {
-        let text = |field| self.block(BlockIndex::Zero).map_or_else(String::new, |block| block.text(field));
+    /// Makes a backup of it, of a unit that is known only by its configuration; `None` without a valid block 0. Without
+    /// an image, as in a configuration page, its parts are erased.
+    pub fn to_backup(&self) -> Option<Backup> {
+        let zero = self.block(BlockIndex::Zero)?;
         let image = self.image().ok();
         let version = image.as_ref().map(Image::version).filter(|version| version.has_date());
         let unit = BackedUpUnit {
             device: "a copy of a flash".to_owned(),
-            usb_id: self
-                .block(BlockIndex::Zero)
-                .map_or_else(|| "no VID:PID".to_owned(), |block| block.usb_id().to_string()),
+            usb_id: zero.usb_id().to_string(),
             state: self.extent().to_string(),
-            serial: text(ConfigField::Serial),
-            product: text(ConfigField::Product),
+            serial: zero.text(ConfigField::Serial),
+            product: zero.text(ConfigField::Product),
             firmware_version: version.map(|version| version.to_string()),
         };
         let (slot, tool) = (self.slot(), "another tool".to_owned());
-        Backup { unit, tool, blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec) }
+        Some(Backup { unit, tool, blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec) })
     }
 
     /// The first slot. What the copy lacks is FF.
@@ -158,7 +156,7 @@ pub(crate) mod tests {
             assert_eq!((copy.extent(), copy.image().unwrap()), (CopyExtent::Whole, image.clone()));
             assert_eq!(copy.rest(), [0x1_FF00..0x2_0000, 0x10_0000..0x10_0300]);
             assert!(copy.second_image().is_err());
-            let backup = copy.to_backup();
+            let backup = copy.to_backup().unwrap();
             assert_eq!(backup.firmware().unwrap(), image);
             assert_eq!((backup.unit.serial.as_str(), backup.unit.is_virtual()), ("AAAABBBB0060", false));
         }

@@ -223,10 +223,9 @@ impl FlashPlan {
         Some(block.text(ConfigField::Serial))
     }
 
-    /// Whether the unit will have its own serial number, as far as is known. With the known block 0 it will not.
-    pub fn has_own_serial(&self) -> bool {
-        let known = known_blocks()[0].text(ConfigField::Serial);
-        self.serial().is_some_and(|serial| serial != known)
+    /// Whether the unit will have the serial number of the known block 0, which is the same on every unit that gets it.
+    pub fn has_known_serial(&self) -> bool {
+        self.serial() == Some(known_blocks()[0].text(ConfigField::Serial))
     }
 }
 
@@ -306,7 +305,7 @@ mod tests {
         assert_eq!(named, [("vendor-id", "0xadd1"), ("product-id", "0x0001")]);
         let changed: Vec<_> = (0..CONFIG_BLOCK_LEN).filter(|at| zero.new[*at] != own_block().bytes()[*at]).collect();
         assert!(changed.iter().all(|at| (0x74..0x78).contains(at) || *at == 0x7F), "{changed:x?}");
-        assert!(plan.has_own_serial());
+        assert!(!plan.has_known_serial());
     }
 
     #[test]
@@ -316,7 +315,7 @@ mod tests {
             assert_eq!(plan.blocks[0].source, BlockSource::Known);
             assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
             assert!(plan.blocks.iter().all(BlockPlan::differs));
-            assert!(!plan.has_own_serial() && !plan.reads_back());
+            assert!(plan.has_known_serial() && !plan.reads_back());
         }
     }
 
@@ -336,7 +335,7 @@ mod tests {
         let blank = plan([None, None], None);
         assert_eq!(sources(&blank), [BlockSource::Neutral; 2]);
         assert_eq!((blank.usb_id, blank.serial()), (Some(UsbId::BOOT_LOADER), Some("BOARD1".to_owned())));
-        assert!(blank.has_own_serial());
+        assert!(!blank.has_known_serial());
         let half = plan([Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])], None);
         assert_eq!(sources(&half), [BlockSource::Unit, BlockSource::Neutral]);
         assert_eq!(half.serial(), Some("MINE0001".to_owned()));
@@ -352,7 +351,7 @@ mod tests {
         let plan = FlashPlan::flash(attached(BridgeState::BootLoader), [None, None], Some(&backup), &proof(), identity)
             .unwrap();
         assert_eq!(plan.blocks[0].source, BlockSource::Backup);
-        assert!(plan.has_own_serial());
+        assert!(!plan.has_known_serial());
     }
 
     #[test]

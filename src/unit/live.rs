@@ -86,7 +86,7 @@ impl Purpose {
     pub(crate) fn no_firmware(self, device: &str) -> Failure {
         let (label, lacks) = match self {
             Self::Bench => {
-                (Kind::Device.code("asmpatch::bench::no_firmware"), "has none of the paths that a bench measures")
+                (Kind::Refused.code("asmpatch::bench::no_firmware"), "has none of the paths that a bench measures")
             }
             Self::Pcie => (Kind::Refused.code("asmpatch::pcie::no_firmware"), "carries no PCIe requests"),
             Self::Xdata => (Kind::Refused.code("asmpatch::xdata::no_firmware"), "gives no access to XDATA"),

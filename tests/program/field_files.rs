@@ -204,6 +204,9 @@ fn a_copy_without_a_valid_block_or_without_firmware_takes_no_units_identity() {
     let mut erased = flash[..0x100].to_vec();
     erased.resize(DUMP_LEN, 0xFF);
     fs::write(home.path().join("erased.bin"), &erased).unwrap();
+    let mut no_usb4 = flash;
+    no_usb4[0x80..0x100].fill(0xFF);
+    fs::write(home.path().join("no-usb4.bin"), &no_usb4).unwrap();
     let serial = || json(home.path(), &["config", "get", "--device", "virtual:u", "--json"])["fields"].clone();
     let before = serial();
     for (name, why, what) in [
@@ -211,10 +214,16 @@ fn a_copy_without_a_valid_block_or_without_firmware_takes_no_units_identity() {
         ("zero.bin", "has no valid configuration block 0", "`asmpatch info zero.bin`"),
         ("config-page-256.bin", "config-page-256.bin has no firmware", "--config-from config-page-256.bin"),
         ("erased.bin", "erased.bin has no firmware", "--config-from erased.bin"),
+        ("no-usb4.bin", "no-usb4.bin has no valid configuration block 1", "--config-from no-usb4.bin"),
     ] {
         let printed = refused(home.path(), &["restore", name, "--device", "virtual:u", "--yes"], 3);
         assert!(printed.contains(why) && printed.contains(what), "{name}: {printed}");
+        // Nor does another command lead to it.
+        let printed = refused(home.path(), &["verify", name], 3);
+        assert!(printed.contains(what) && !printed.contains("asmpatch restore"), "{name}: {printed}");
     }
+    let printed = refused(home.path(), &["verify", "dump.bin"], 3);
+    assert!(printed.contains("`asmpatch restore dump.bin`"), "{printed}");
     fs::write(home.path().join("practice.bin"), practice::image().to_file()).unwrap();
     let words = ["flash", "practice.bin", "--config-from", "zero.bin", "--device", "virtual:u", "--yes"];
     let printed = refused(home.path(), &words, 3);

@@ -19,7 +19,7 @@ use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey}
 use super::path::{DataPath, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
-use super::row::{Halt, PATTERN_LEN, compare, pattern};
+use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
 use super::run::{self, Saved};
 use crate::unit::Live;
 
@@ -184,7 +184,7 @@ impl Soak<'_> {
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }
             // Each round has another pattern, so that leftovers of an earlier one never match.
-            let sent = pattern(self.plan.seed.wrapping_add(number));
+            let sent = pattern_of(self.plan.seed.wrapping_add(number));
             let Err((path, halt)) = round(subject, prepared, &sent, self.plan.timeout, &mut self.tally) else {
                 continue;
             };

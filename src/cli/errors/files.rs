@@ -88,14 +88,16 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image",
         "if it is the one that you want, download it under its own name: `asmpatch download ID`";
+    "asmpatch::fetch::other_kind",
+        "it is not damaged: `asmpatch info FILE` shows what is in it, and `asmpatch wrap` makes an image of code. Or fetch \
+         the image itself";
     "asmpatch::fetch::other_version",
         "length, magic, checksum and CRC-32 are valid, so it is not damaged: it is not the image that you asked for. \
          `asmpatch download --list` shows the known ones; `--manifest-dir` adds one";
     "asmpatch::fetch::sha256",
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
     "asmpatch::fetch::size",
-        "it is truncated, or another file altogether, and `asmpatch info COPY` shows what; fetch it again, or name another \
-         image";
+        "it is truncated, or another file altogether; fetch it again, or name another image";
     "asmpatch::fetch::too_large",
         "no firmware archive is that large; unpack it, and give the image with `--from FILE.bin`";
     "asmpatch::file::exists", "name another file, or replace it with `--force`";

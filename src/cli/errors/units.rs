@@ -4,6 +4,9 @@ use super::{ErrorEntry, Hands, HelpPart};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
+    "asmpatch::backup::copy_without_block",
+        "a unit that got it would lose its serial number and its names: name the unit's own backup, or another copy. \
+         `asmpatch info COPY` shows what is in this one";
     "asmpatch::backup::digest",
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
     "asmpatch::backup::exists",

@@ -58,7 +58,7 @@ impl WordedStep {
 
     /// Words each step.
     pub fn each(steps: &[NextStep], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
-        let can_be_taken = |step: &&NextStep| !needs_image_file(&step.act) || !is_copy_restored(invoked);
+        let can_be_taken = |step: &&NextStep| !names_image_in_copy(&step.act, invoked);
         steps.iter().filter(can_be_taken).map(|step| Self::of(step, invoked, location)).collect()
     }
 }
@@ -107,12 +107,12 @@ fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
 /// Returns the command that takes this step, ready for a shell; `None` for something to do by hand. It names the unit
 /// by its port.
 pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Option<String> {
+    if names_image_in_copy(act, invoked) {
+        return None;
+    }
     let mut words = Vec::new();
     let mut names_unit = true;
     let (mut permissions, mut last) = (&[][..], Vec::new());
-    if needs_image_file(act) && is_copy_restored(invoked) {
-        return None;
-    }
     match act {
         Act::Again { permissions: needed, blocks_from, backup } => {
             words.push(match invoked.writes {
@@ -168,14 +168,12 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
     Some(words.join(" ") + &invoked.suffix)
 }
 
-/// Whether a step's command names the image that was written.
-const fn needs_image_file(act: &Act) -> bool {
-    matches!(act, Act::FirmwareAlone { .. } | Act::Verify)
-}
-
-/// Whether a copy of a flash was restored. No command takes the image in it alone.
-fn is_copy_restored(invoked: &InvokedCommand) -> bool {
-    invoked.writes == Writes::Backup && invoked.what.first().is_some_and(|what| Path::new(what).is_file())
+/// Whether a step's command would name the image in a copy of a flash that was restored. No command takes that alone.
+fn names_image_in_copy(act: &Act, invoked: &InvokedCommand) -> bool {
+    let names_image = matches!(act, Act::FirmwareAlone { .. } | Act::Verify);
+    let wrote_copy =
+        invoked.writes == Writes::Backup && invoked.what.first().is_some_and(|what| Path::new(what).is_file());
+    names_image && wrote_copy
 }
 
 /// The file with the image that a command wrote, as a word of a command; `None` if it wrote the unit's own.

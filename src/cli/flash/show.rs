@@ -146,7 +146,7 @@ fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
         Writes::Image | Writes::AnyImage => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
         Writes::Backup => ("asmpatch config set serial=TEXT", ""),
     };
-    if plan.configured_id().is_some() && !plan.has_own_serial() {
+    if plan.has_known_serial() {
         notes.push(format!(
             "the known block's serial number is the same on every unit that gets it; `{serial}` gives this one its \
              own{from_backup}"

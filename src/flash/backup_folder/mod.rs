@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, Part};
+use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
@@ -255,13 +255,13 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
     let bytes = file::read_start(path, MAX_LOOKED_AT).map_err(unread(path))?;
     match FileKind::of(&bytes) {
         FileKind::Flash(copy) if matches!(copy.extent(), CopyExtent::Page | CopyExtent::Whole) => {
-            if copy.block(BlockIndex::Zero).is_none() {
-                return Err(no_copy(
-                    path,
-                    &format!("has no valid configuration block 0, though it is {}", copy.extent()),
-                ));
-            }
-            Ok(copy.to_backup())
+            let extent = copy.extent();
+            copy.to_backup().ok_or_else(|| {
+                let shown = path.display().to_string();
+                let label = Kind::BadInput.code("asmpatch::backup::copy_without_block");
+                let message = format!("{shown} has no valid configuration block 0, though it is {extent}");
+                no_backup(Failure::new(label, message).naming("COPY", shown))
+            })
         }
         kind => Err(no_copy(path, &format!("is {kind}, expected the folder of a backup or a copy of a flash"))),
     }
@@ -318,7 +318,8 @@ impl BackupManifest {
         // Another format may have keys that this version does not know.
         if let Ok(table) = text.parse::<toml::Table>()
             && let Some(format) = table.get("format").and_then(toml::Value::as_integer)
-            && format != i64::from(FORMAT)
+            && let Ok(format) = u32::try_from(format)
+            && format != FORMAT
         {
             let message = format!("{} has format {format}, expected {FORMAT}", path.display());
             return Err(Failure::new(Kind::BadInput.code("asmpatch::backup::format"), message).into());

@@ -372,8 +372,8 @@ impl Run<'_> {
         self.check_same(&backup.blocks.each_ref().map(|block| Some(*block)))?;
         if let Err(error) = backup.firmware() {
             backup::check_parts_are_steady(access.reader(), &backup.parts)?;
-            let message = format!("the firmware in the unit's flash would not start: {error}");
             let label = Kind::Refused.code("asmpatch::flash::unusable_backup");
+            let message = "the firmware in the unit's flash would not start";
             return Err(Failure::new(label, message).because(error).into());
         }
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;

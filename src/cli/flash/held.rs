@@ -55,6 +55,7 @@ pub fn let_all_go() {
 }
 
 /// Whether no unit is being written.
+#[cfg(unix)]
 pub fn is_empty() -> bool {
     !held().iter().flatten().any(|unit| matches!(unit, Held::Writing(..)))
 }

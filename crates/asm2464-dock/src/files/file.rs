@@ -245,7 +245,7 @@ pub fn careful(options: &mut OpenOptions, follows: bool) {
     options.custom_flags(libc::O_NONBLOCK | if follows { 0 } else { libc::O_NOFOLLOW });
 }
 
-// On other systems, a caller that must not follow a link checks the file's type before it opens the file.
+/// Does nothing: on other systems, a caller that must not follow a link checks the file's type before it opens the file.
 #[cfg(not(unix))]
 pub fn careful(_options: &mut OpenOptions, _follows: bool) {}
 
@@ -256,7 +256,7 @@ pub fn private(options: &mut OpenOptions) {
     options.mode(0o600);
 }
 
-// On other systems a new file inherits the access rights of its folder.
+/// Does nothing: on other systems a new file inherits the access rights of its folder.
 #[cfg(not(unix))]
 pub fn private(_options: &mut OpenOptions) {}
 

@@ -2,7 +2,7 @@
 //!
 //! Source: the kernel's `Documentation/ABI` for /sys/block; proc_pid_mountinfo(5).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -264,7 +264,7 @@ impl Sysfs {
 #[cfg(unix)]
 pub(super) fn open_exclusively(node: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(node)
+    File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(node)
 }
 
 #[cfg(not(unix))]

@@ -54,7 +54,7 @@ pub enum VirtualCommand {
     },
     #[cfg(not(unix))]
     #[command(external_subcommand)]
-    Other(Vec<OsString>),
+    Other(#[allow(dead_code, reason = "clap needs a place for the words")] Vec<OsString>),
 }
 
 /// Parses `KEY=VALUE`.

@@ -359,11 +359,12 @@ pub fn receipt_path(image: &Path) -> PathBuf {
 
 /// Parses a code address. The common area, below 0x8000, needs no `c:`.
 pub(in crate::cli) fn code_address(text: &str) -> Result<CodeAddress, ParseError> {
-    if text.contains(':') || !text.starts_with("0x") {
+    let Some(digits) = text.strip_prefix("0x") else { return text.parse() };
+    if text.contains(':') {
         return text.parse();
     }
     let parsed = format!("c:{text}").parse();
-    let is_hexadecimal = text.len() > 2 && text[2..].bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_hexadecimal = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if parsed.is_err() && is_hexadecimal {
         let message = format!("{text:?} is not in the common area, so name its bank: b0:{text} or b1:{text}");
         return Err(ParseError(message));

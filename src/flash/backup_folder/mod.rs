@@ -263,14 +263,13 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
                 no_backup(Failure::new(label, message).naming("COPY", shown))
             })
         }
-        kind => Err(no_copy(path, &format!("is {kind}, expected the folder of a backup or a copy of a flash"))),
+        kind => {
+            let shown = path.display().to_string();
+            let label = Kind::BadInput.code("asmpatch::backup::no_copy");
+            let message = format!("{shown} is {kind}, expected the folder of a backup or a copy of a flash");
+            Err(no_backup(Failure::new(label, message).naming("COPY", shown)))
+        }
     }
-}
-
-fn no_copy(path: &Path, why: &str) -> BackupFolderError {
-    let shown = path.display().to_string();
-    let label = Kind::BadInput.code("asmpatch::backup::no_copy");
-    no_backup(Failure::new(label, format!("{shown} {why}")).naming("COPY", shown))
 }
 
 /// Lists the backups directly in a folder, without reading their firmware. Leaves out everything that is not a backup,

@@ -9,23 +9,14 @@ use std::{env, fs};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-/// Pages for those who work on asmpatch, or check its claims: they have the repository.
-const IN_THE_REPOSITORY: [&str; 10] = [
-    "architecture",
-    "ci",
-    "clients",
-    "e4-length-16",
-    "firmware",
-    "packaging",
-    "performance",
-    "read16-sram",
-    "reliability",
-    "usbgpu",
-];
+/// Pages for those who work on asmpatch or build on it: they have the repository.
+const IN_THE_REPOSITORY: [&str; 4] = ["architecture", "ci", "clients", "packaging"];
+/// The laboratory's pages that firmware authors need: registers, and the card of a virtual unit.
+const OF_THE_LABORATORY: [&str; 2] = ["docs/lab/chip.md", "docs/lab/tiny-gpu.md"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=docs");
-    let mut pages = Vec::new();
+    let mut pages: Vec<PathBuf> = OF_THE_LABORATORY.map(PathBuf::from).into();
     for entry in fs::read_dir("docs")? {
         let path = entry?.path();
         let is_page = path.extension().is_some_and(|extension| extension == "md");
@@ -35,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     // The same source gives the same bytes.
-    pages.sort();
+    pages.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     for page in pages {
         let name = page.file_name().unwrap_or_default().to_string_lossy();

@@ -1,4 +1,4 @@
-; E4 with a 16-bit length: CDB byte 5 is the high byte, byte 1 the low byte. docs/e4-length-16.md has the reasons
+; E4 with a 16-bit length: CDB byte 5 is the high byte, byte 1 the low byte. docs/lab/e4-length-16.md has the reasons
 ; and the evidence for each claim below.
 ;
 ; Up to 255 bytes go as E4 always sends them: all in the data buffer, R7 = 1, one arming. More bytes go in packets, as

@@ -1,4 +1,4 @@
-; READ(16) from the SRAM, by software. docs/read16-sram.md has the reasons and the evidence for each claim
+; READ(16) from the SRAM, by software. docs/lab/read16-sram.md has the reasons and the evidence for each claim
 ; below.
 ;
 ; While a GPU runtime's initialisation is in place and no SSD was ever started, READ(16) of 1 to 64 sectors returns the

@@ -27,7 +27,6 @@ mod program {
     #[cfg(unix)]
     mod terminal;
     mod vendor_flash;
-    mod vm;
     mod whole_flash;
     mod xdata;
 }

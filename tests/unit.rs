@@ -1,11 +1,13 @@
-//! Virtual units, reached through the library as a real unit is.
+//! The library: virtual units, reached as a real unit is, and what once broke a parser.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
+mod wire_checks;
 
 mod unit {
     mod agreement;
+    mod fuzz_corpus;
     mod no_allocation;
     mod open_control;
     mod open_runtime;

@@ -9,7 +9,7 @@
  * Keep E4 and E5 in your own firmware: with them `asmpatch flash` and `restore` write the flash through the chip's
  * registers.
  *
- * All work is done in the interrupt INT0; main only starts up. docs/chip.md describes the registers.
+ * All work is done in the interrupt INT0; main only starts up. docs/lab/chip.md describes the registers.
  */
 #include <stdint.h>
 

@@ -77,6 +77,7 @@ fn command_help(path: &[&str]) -> Option<clap::builder::StyledStr> {
 /// Returns the page of docs/ that is named by its name, its file or its path.
 fn page(name: &str) -> Option<String> {
     let name = name.strip_prefix("docs/").unwrap_or(name);
+    let name = name.strip_prefix("lab/").unwrap_or(name);
     embedded::page(name).or_else(|| embedded::page(&format!("{name}.md")))
 }
 
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(command_help(&["flash"]).unwrap().to_string(), help(&["flash"]));
         assert_eq!(command_help(&["config", "set"]).unwrap().to_string(), help(&["config", "set"]));
         assert!(command_help(&[]).unwrap().to_string().contains("asmpatch flash ed4e39b"));
-        for name in ["recovery", "recovery.md", "docs/recovery.md"] {
+        for name in ["recovery", "recovery.md", "docs/recovery.md", "lab/chip.md"] {
             assert!(page(name).unwrap().starts_with("# "), "{name}");
         }
         // A command has the bare name.

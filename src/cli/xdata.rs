@@ -29,7 +29,7 @@ pub enum XdataCommand {
     /// A read of a register can have effects of its own, such as the end of an event.
     #[command(after_help = "Examples:\n  asmpatch xdata read PCIE_LINK_STATE\n  asmpatch xdata read 0x9000 256 --json")]
     Read {
-        /// Address, such as 0xC450, or a register's name in docs/chip.md.
+        /// Address, such as 0xC450, or a register's name in docs/lab/chip.md.
         #[arg(value_parser = parse_address)]
         address: u16,
 
@@ -48,7 +48,7 @@ pub enum XdataCommand {
     /// named, and need your yes.
     #[command(after_help = "Examples:\n  asmpatch xdata write 0x5ff8 5a")]
     Write {
-        /// Address, such as 0xC450, or a register's name in docs/chip.md.
+        /// Address, such as 0xC450, or a register's name in docs/lab/chip.md.
         #[arg(value_parser = parse_address)]
         address: u16,
 
@@ -173,7 +173,7 @@ fn with_unit<T>(
 struct RegisterJson {
     /// Its address.
     address: u16,
-    /// Its name, as in docs/chip.md.
+    /// Its name, as in docs/lab/chip.md.
     name: &'static str,
 }
 

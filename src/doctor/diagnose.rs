@@ -305,7 +305,7 @@ fn pipes(facts: &Facts) -> Option<Finding> {
             Advice::Restart,
         ),
         PipeState::Dead => {
-            // Source: random life on the chip model, docs/reliability.md.
+            // Source: random life on the chip model, docs/lab/reliability.md.
             let known = match facts.unit.state {
                 BridgeState::OpenFirmware => {
                     "open firmware gets there when a host begins another stream (F0) while it still reads one"

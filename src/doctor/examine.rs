@@ -256,7 +256,7 @@ impl Probe {
         // The state of the PHY.
         Self::Register(0xE712),
         Self::Register(PART_REVISION.addr),
-        // Registers of no known use whose power-on value changes what the vendor's firmware does: docs/chip.md.
+        // Registers of no known use whose power-on value changes what the vendor's firmware does: docs/lab/chip.md.
         Self::Register(0xE302),
         Self::Register(0xE402),
         Self::Register(0xE795),

@@ -45,7 +45,7 @@
 //! loader can't give, which `verify --device` replaced.
 //!
 //! Not known: all of it on silicon. It has run against the vendor's and the open firmware on the model of the chip, and
-//! against virtual units that lose their power at any byte (docs/reliability.md).
+//! against virtual units that lose their power at any byte (docs/lab/reliability.md).
 //!
 //! The [crate's page](crate) has an example that flashes a virtual unit.
 

@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn an_image_whose_e1_does_nothing_can_not_be_rewritten_and_the_commands_say_so() {
         assert_eq!(proved(&practice::image()).rewritable, Rewritable::Yes);
-        // Replace E1's entry point, as docs/firmware.md lists it, with a RET.
+        // Replace E1's entry point, as docs/lab/firmware.md lists it, with a RET.
         let mut broken = practice::image();
         assert!(broken.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
         assert!(

@@ -86,7 +86,7 @@ pub enum PipeState {
     /// Nothing moves, although the unit answers control requests. Only a power cycle helps. Source: owners' reports.
     Hang,
     /// Nothing moves, and the unit answers no control request either, even after a port reset. Only a power cycle
-    /// helps. Source: random life on the chip model, docs/reliability.md.
+    /// helps. Source: random life on the chip model, docs/lab/reliability.md.
     Dead,
     /// The SRAM DMA waits for data of an earlier transfer: 0xC450.
     Busy(u8),

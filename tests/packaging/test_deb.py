@@ -93,7 +93,7 @@ class Installed(RootTest):
         self.assertIn("read back", demo.stdout)
 
     def test_the_program_prints_the_pages_for_users_as_the_package_has_them(self) -> None:
-        pages = sorted((self.root / "usr/share/doc/asmpatch/docs").glob("*.md"))
+        pages = sorted((self.root / "usr/share/doc/asmpatch/docs").rglob("*.md"))
         self.assertGreater(len(pages), 20)
         known = []
         for page in pages:

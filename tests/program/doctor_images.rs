@@ -130,7 +130,7 @@ fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
     assert_eq!(pipes_of(unit), Asked::Is(PipeState::Dead));
 }
 
-/// Found by random life (docs/reliability.md): a READ over UAS while 0x054B, the sectors per slot, is 0.
+/// Found by random life (docs/lab/reliability.md): a READ over UAS while 0x054B, the sectors per slot, is 0.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle() {
@@ -152,7 +152,7 @@ fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle
     assert_eq!(pipes_of(unit), Asked::Is(PipeState::Dead));
 }
 
-/// Found by random life (docs/reliability.md): a runtime that was killed in a long read and restarted.
+/// Found by random life (docs/lab/reliability.md): a runtime that was killed in a long read and restarted.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_second_stream_during_a_stream_of_reads_hangs_open_firmware_until_a_power_cycle() {

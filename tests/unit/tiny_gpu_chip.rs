@@ -39,7 +39,7 @@ struct Row {
     by_reads: FirmwareCounts,
 }
 
-/// One firmware's figures in docs/performance.md: the job, then for each length the card's own write and memory reads.
+/// One firmware's figures in docs/lab/performance.md: the job, then for each length the card's own write and memory reads.
 /// Each is a number of commands and of instructions. Instructions may differ by a tenth, because transports differ.
 struct Documented {
     job: Spent,

@@ -241,7 +241,7 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     }
 }
 
-/// The figures in docs/performance.md: commands, and instructions, which may differ by a tenth.
+/// The figures in docs/lab/performance.md: commands, and instructions, which may differ by a tenth.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_and_instructions_are_those_that_docs_performance_has() {

@@ -65,7 +65,7 @@ fn with_drive(drive: &str, more: &str) -> VirtualPort {
 fn a_faulty_drive_ends_every_command_and_leaves_a_unit_that_answers() {
     for (drive, reads, writes) in [
         ("blocks = 2048, never-ready = true", false, false),
-        // The firmware loses an error of a READ of one part: docs/chip.md.
+        // The firmware loses an error of a READ of one part: docs/lab/chip.md.
         ("blocks = 0", true, false),
         ("blocks = 0x4000000000000000", true, true),
         ("blocks = 0x7FFFFFFFFFFFFFFF", true, true),

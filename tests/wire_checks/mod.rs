@@ -1,6 +1,6 @@
 //! Checks that hold for every parser on any input: nothing panics, and parsed data serialises to the same bytes.
 //!
-//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs
+//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/unit/fuzz_corpus.rs` runs
 //! the corpus through the same functions.
 
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};

@@ -1,5 +1,5 @@
 //! Units in which the flash's status and ID overwrite the bytes that the next program writes: the first bytes of a
-//! configuration block then come back changed, and no other byte does. See docs/firmware.md, "What is assumed".
+//! configuration block then come back changed, and no other byte does. See docs/lab/firmware.md, "What is assumed".
 
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;

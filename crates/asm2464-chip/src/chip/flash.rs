@@ -66,7 +66,7 @@ pub struct FlashDefects {
     pub bulk_out_lands: Option<u16>,
     /// After each n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the same.
     pub stale_first_byte: Option<u64>,
-    /// Status and ID overwrite the bytes that a program takes. Source: docs/firmware.md, "What is assumed".
+    /// Status and ID overwrite the bytes that a program takes. Source: docs/lab/firmware.md, "What is assumed".
     pub status_in_buffer: bool,
 }
 

@@ -8,7 +8,7 @@
 //! XDATA goes to `xdata`, which asks `map` which [`Block`] owns the address: plain memory needs no call, and everything
 //! else is dispatched by `peripherals` to the block. A block owns its registers, lists them in a table of [`Register`]s,
 //! and its comments cite the source of each meaning: code addresses are those of the vendor's 240417 (`c:` common code,
-//! `b0:` and `b1:` the banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has
+//! `b0:` and `b1:` the banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/lab/chip.md has
 //! the whole list. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that were touched.
 //!
 //! A block that reaches what is behind the bridge sends a [`TlpRequest`] into the [`Fabric`], a tree of PCIe devices built
@@ -47,7 +47,7 @@
 //! # Why so
 //! Answers come from the firmware, never from the model: descriptors, sense and stalls of a hand-written model would repeat
 //! what we believe of the firmware, and prove nothing about an image. Where a source is missing the model picks the simplest
-//! behaviour, and says so; recordings of real chips are replayed against it (`tests/silicon`).
+//! behaviour, and says so; recordings of real chips are replayed against it (`lab/silicon`).
 //!
 //! Time is simulated, in units of one instruction. While the firmware only waits for a timer, that time is skipped. Clock
 //! cycles are counted for reports and do not drive the model: they are known of the chip's relatives alone, and no recording
@@ -56,7 +56,7 @@
 //! # What is not known
 //! The boot ROM, so a chip powers on with the image already loaded ([`image_in`] does the ROM's part, by what is seen of
 //! it); how long a block takes, wherever a comment says "chosen"; the other XDATA page, which holds PHY and link settings.
-//! docs/chip.md ends with the open questions.
+//! docs/lab/chip.md ends with the open questions.
 
 pub mod boot;
 mod core;

@@ -18,7 +18,7 @@ pub const USB4_IDENTITY: std::ops::Range<usize> = 0x54..0x7E;
 
 /// Returns the bytes of a block that the vendor's firmware stores as they were written. Before it programs a block, it
 /// reads the flash's ID and status through the same buffer, so the bytes before the checksum's range may change.
-/// Source: docs/firmware.md, "What is assumed".
+/// Source: docs/lab/firmware.md, "What is assumed".
 pub fn kept_bytes(block: &[u8; CONFIG_BLOCK_LEN]) -> &[u8] {
     &block[SUMMED_FROM..]
 }

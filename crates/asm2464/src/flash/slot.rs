@@ -8,7 +8,7 @@
 //! | | 0x020000 | the second slot, laid out alike, which no known tool uses |
 //!
 //! The ROM starts the image in the first slot if its container is valid, and its boot loader otherwise. Source: E0 to E3
-//! of image 240417, executed (`docs/firmware.md`); copies of whole flashes that owners have published.
+//! of image 240417, executed (`docs/lab/firmware.md`); copies of whole flashes that owners have published.
 
 use super::SECTOR_LEN;
 use crate::Failure;

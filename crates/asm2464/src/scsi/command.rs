@@ -1,6 +1,6 @@
 //! The commands that asmpatch sends, and their wire forms.
 //!
-//! Vendor commands come from image 240417's code (docs/firmware.md, "Vendor commands"), and were confirmed by
+//! Vendor commands come from image 240417's code (docs/lab/firmware.md, "Vendor commands"), and were confirmed by
 //! executing it. Standard commands come from SPC-4 and SBC-3.
 
 use super::bot::Direction;
@@ -262,7 +262,7 @@ pub const LONG_READ_LEN: usize = 256;
 /// E4 of 256 bytes, of RAM that reading does not change.
 ///
 /// Stock firmware uses only CDB byte 1 as the length. That byte is 0 here, so it moves no data. With the extension all
-/// 256 bytes arrive. See docs/e4-length-16.md.
+/// 256 bytes arrive. See docs/lab/e4-length-16.md.
 pub const LONG_READ: Command = Command::XdataRead { from: XdataAddress::main(0x0700), len: LONG_READ_LEN as u16 };
 
 /// Whether the firmware has the extension, by the status of [`LONG_READ`] and the number of bytes moved; `None` if the

@@ -2,6 +2,7 @@
 //! registers can stop. The tests compare the flash file byte by byte.
 
 mod faults;
+#[path = "../../../../lab/openpilot.rs"]
 mod openpilot;
 use std::path::Path;
 use std::sync::Arc;

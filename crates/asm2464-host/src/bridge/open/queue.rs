@@ -317,7 +317,7 @@ impl SramDma {
 }
 
 /// Bytes of a bulk transfer: whole packets at every speed, and four slots of the SRAM. Transfers of one slot moved a
-/// third less data a second with 32 in flight, and half of it with one (docs/performance.md).
+/// third less data a second with 32 in flight, and half of it with one (docs/lab/performance.md).
 pub(super) const BULK_LEN: usize = 4 * SRAM_SLOT_LEN;
 
 /// Control requests. Their answers fill a buffer, one after the other.

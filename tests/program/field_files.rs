@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use asm2464::firmware::Image;
 use asm2464::flash::DUMP_LEN;
 use asm2464_chip::practice;
 
@@ -283,4 +284,21 @@ fn a_virtual_unit_takes_a_copy_as_its_flash_and_a_copy_gives_a_unit_its_configur
     assert_eq!(restored[0]["ok"], true, "{restored}");
     let now = fs::read(home.join("v/flash.bin")).unwrap();
     assert!(now[4..0x2_0000] == flash[4..0x2_0000], "every byte is as it was");
+}
+
+#[test]
+fn firmware_that_waits_for_its_serial_port_sends_and_what_it_sent_is_shown() {
+    let home = home();
+    // MOVX A,@DPTR; JZ: until a place is free, as the open boot stub waits. ANL A,#1F; CJNE A,#10: until all are.
+    for wait in [&[0xE0, 0x60, 0xFD][..], &[0xE0, 0x54, 0x1F, 0xB4, 0x10, 0xFA]] {
+        // MOV DPTR,#C006; the wait; MOV DPTR,#C001; MOV A,#'K'; MOVX @DPTR,A; SJMP $
+        let code = [&[0x90, 0xC0, 0x06], wait, &[0x90, 0xC0, 0x01, 0x74, b'K', 0xF0, 0x80, 0xFE]].concat();
+        let image = Image::from_body([&code[..], &[0; 512]].concat()).unwrap();
+        fs::write(home.path().join("waits.bin"), image.to_file()).unwrap();
+        let printed = refused(home.path(), &["run", "waits.bin", "--serial"], 1);
+        assert!(printed.contains("serial port K "), "{printed}");
+        assert!(printed.ends_with("uart K"), "{printed}");
+        let printed = refused(home.path(), &["verify", "--boot", "waits.bin"], 1);
+        assert!(printed.contains("last on its serial port: \"K\""), "{printed}");
+    }
 }

@@ -88,6 +88,10 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
     events: Vec<EventKind>,
 
+    /// Show what the firmware sends on its serial port, line by line, on stderr: as --events uart.
+    #[arg(long)]
+    serial: bool,
+
     /// Stop when the instruction at this address has been executed, such as c:0x2814; may be given more than once.
     #[arg(long = "until", value_name = "ADDRESS", value_parser = code_address)]
     until: Vec<CodeAddress>,
@@ -161,8 +165,9 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         coverage: args.author.coverage(),
         symbols,
     };
-    if wire.is_some() || args.events.iter().any(|kind| *kind != EventKind::Calls) {
-        driver.chip.set_watch(Some(Box::new(Events::new(&args.events, wire))));
+    let uart = args.serial || args.events.contains(&EventKind::Uart);
+    if wire.is_some() || uart || args.events.iter().any(|kind| *kind != EventKind::Calls) {
+        driver.chip.set_watch(Some(Box::new(Events::new(&args.events, uart, wire))));
     }
     let is_observed = recorder.is_needed();
     let observer = Rc::new(RefCell::new(recorder));
@@ -186,6 +191,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         }
         Err(why) => Err(why),
     };
+    // Shows the last line of the serial port, too.
+    drop(driver.chip.set_watch(None));
     for line in observer.borrow().trace.lines() {
         errln!("{line}{}", observer.borrow().symbols.note(line.at, &line.instruction));
     }

@@ -21,6 +21,8 @@ use crate::cli::user_files::{self, LoadedSymbols};
 const TO_HOST: u8 = 0x80;
 /// How many bytes of a packet a line shows.
 const SHOWN: usize = 32;
+/// The longest line of the serial port, in bytes. A longer one continues on the next line.
+const LONGEST_LINE: usize = 200;
 /// Deepest indentation of calls.
 const DEEPEST: usize = 40;
 
@@ -36,10 +38,16 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(kinds: &[EventKind], wire: Option<CapturedDevice>) -> Self {
+    pub(super) fn new(kinds: &[EventKind], uart: bool, wire: Option<CapturedDevice>) -> Self {
         let has = |kind| kinds.contains(&kind);
-        let (usb, registers, uart) = (has(EventKind::Usb), has(EventKind::Registers), has(EventKind::Uart));
+        let (usb, registers) = (has(EventKind::Usb), has(EventKind::Registers));
         Self { usb, registers, uart, line: Vec::new(), wire, control: None }
+    }
+
+    /// Prints what the serial port has sent since the last line.
+    fn show_line(&mut self) {
+        errln!("uart  {}", String::from_utf8_lossy(&self.line).escape_debug());
+        self.line.clear();
     }
 
     fn record(&mut self, event: UsbEvent<'_>) {
@@ -101,11 +109,21 @@ impl Watch for Events {
         if !self.uart {
             return;
         }
-        if byte != b'\n' && self.line.len() < 200 {
-            return self.line.push(byte);
+        if byte != b'\n' {
+            self.line.push(byte);
         }
-        errln!("uart  {}", String::from_utf8_lossy(&self.line).escape_debug());
-        self.line.clear();
+        if byte == b'\n' || self.line.len() == LONGEST_LINE {
+            self.show_line();
+        }
+    }
+}
+
+/// Firmware that stops has often not ended its last line.
+impl Drop for Events {
+    fn drop(&mut self) {
+        if !self.line.is_empty() {
+            self.show_line();
+        }
     }
 }
 

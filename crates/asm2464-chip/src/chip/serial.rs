@@ -7,17 +7,23 @@ use crate::mcu::XdataMemory;
 
 /// 0xC001: a byte to send. Source: open firmware.
 const UART_DATA: u16 = 0xC001;
+/// 0xC006: bits 4:0 count the free places in the transmit FIFO; always 0x10, all of them. Source: b0:0xE7AE waits for
+/// 0x10. The open boot stub waits until it isn't 0 before each byte.
+const FREE_PLACES: u16 = 0xC006;
 /// 0xC009, read-only: line status, .6 and .5 "empty" (chosen: a 16550's bits). Source: open firmware waits for .5.
 const LINE_STATUS: u16 = 0xC009;
 /// 0xC00E: bits 2:0 count the bytes still to be sent; always 0. Source: b0:0xE7B8 waits for 0.
 const BACKLOG: u16 = 0xC00E;
 
 const EMPTY: u8 = 0x60;
+/// Length of the transmit FIFO in bytes.
+const FIFO_LEN: u8 = 0x10;
 /// Maximum number of bytes kept for the caller; later ones are only counted.
 const CAPACITY: usize = 0x1_0000;
 
 pub(super) const UART_REGISTERS: &[Register] = &[
     Register::one(UART_DATA, "UART_DATA"),
+    Register::one(FREE_PLACES, "UART_FREE_PLACES"),
     Register::one(LINE_STATUS, "UART_LINE_STATUS"),
     Register::one(BACKLOG, "UART_BACKLOG"),
 ];
@@ -31,6 +37,7 @@ pub(super) struct Uart {
 impl Uart {
     pub(super) fn read(addr: u16, stored: u8) -> u8 {
         match addr {
+            FREE_PLACES => stored & !0x1F | FIFO_LEN,
             LINE_STATUS => EMPTY,
             BACKLOG => stored & !0x07,
             _ => stored,

@@ -437,6 +437,8 @@ pub enum BootFault {
         outcome: RunEnd,
         /// Where the CPU is: an instruction, or the loop that it does not leave.
         at: Option<CodePlace>,
+        /// The last line that the firmware sent on its serial port; empty if it sent none.
+        last_line: String,
     },
     /// The image halted an endpoint again and again.
     Halted {
@@ -444,29 +446,25 @@ pub enum BootFault {
         endpoint: u8,
         /// Where the CPU is.
         at: Option<CodePlace>,
+        /// The last line that the firmware sent on its serial port; empty if it sent none.
+        last_line: String,
     },
     /// The image gave a wrong answer.
     Wrong(String),
 }
 
 impl BootFault {
-    /// The fault of a chip that did not answer, with the instruction at which its CPU is.
-    pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
-        let at = CodePlace::of(chip);
+    /// The fault of a chip that did not answer. Continues the run of firmware that loops, to find the loop.
+    fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
+        let last_line = last_line(chip);
         match why {
             Unanswered::Stall => Self::Wrong("the request was stalled".into()),
-            Unanswered::Halted(endpoint) => Self::Halted { endpoint, at },
-            Unanswered::Silent(outcome) => Self::Hung { outcome, at },
+            Unanswered::Halted(endpoint) => Self::Halted { endpoint, at: CodePlace::looping(chip), last_line },
+            Unanswered::Silent(outcome @ RunEnd::Budget) => {
+                Self::Hung { outcome, at: CodePlace::looping(chip), last_line }
+            }
+            Unanswered::Silent(outcome) => Self::Hung { outcome, at: CodePlace::of(chip), last_line },
         }
-    }
-
-    /// As [`BootFault::of`], but with the loop that the firmware does not leave. Continues the run to find the loop.
-    fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
-        let mut fault = Self::of(why, chip);
-        if let Self::Hung { outcome: RunEnd::Budget, at } | Self::Halted { at, .. } = &mut fault {
-            *at = CodePlace::looping(chip);
-        }
-        fault
     }
 
     /// Whether the image gave no answer. Further requests would take as long and show nothing new.
@@ -477,8 +475,8 @@ impl BootFault {
 
 impl fmt::Display for BootFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = match self {
-            Self::Hung { outcome, at } => {
+        let (at, last_line) = match self {
+            Self::Hung { outcome, at, last_line } => {
                 f.write_str(match outcome {
                     RunEnd::Parked | RunEnd::Attention => "no answer: the firmware waits",
                     RunEnd::Budget => "no answer: the firmware goes on without one, in a loop",
@@ -486,22 +484,39 @@ impl fmt::Display for BootFault {
                     RunEnd::Halted => "no answer: the firmware stopped",
                     RunEnd::FlashGone => "no answer: the flash lost its power",
                 })?;
-                at
+                (at, last_line)
             }
-            Self::Halted { endpoint, at } => {
+            Self::Halted { endpoint, at, last_line } => {
                 write!(f, "no answer: endpoint {endpoint:#04x} stays halted, and the firmware is")?;
-                at
+                (at, last_line)
             }
             Self::Wrong(what) => return f.write_str(what),
         };
         match at {
-            Some(at) => write!(f, " at {at}"),
-            None => f.write_str(" outside its code"),
+            Some(at) => write!(f, " at {at}")?,
+            None => f.write_str(" outside its code")?,
         }
+        if last_line.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; last on its serial port: {last_line:?}")
     }
 }
 
 impl std::error::Error for BootFault {}
+
+/// The most bytes of a line from the serial port that a report has: its end.
+const LAST_LINE_LEN: usize = 80;
+
+/// Takes the last line that the firmware sent on its serial port; empty if it sent none, or more than the chip keeps.
+fn last_line<F: SpiFlash>(chip: &mut Chip<F>) -> String {
+    let sent = chip.take_uart();
+    if chip.uart_lost() > 0 {
+        return String::new();
+    }
+    let line = sent.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    String::from_utf8_lossy(&line[line.len().saturating_sub(LAST_LINE_LEN)..]).into_owned()
+}
 
 /// Number of instructions to watch while searching for the loop: more than one round of any loop worth reporting.
 const WATCHED: u64 = 100_000;
@@ -647,6 +662,37 @@ mod tests {
         // A boot may use the whole budget (open firmware with USB4 waits for 100 million). Then the loop is searched.
         assert!(check.instructions < ProofBudget::INSTRUCTIONS + SLICE, "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
+    }
+
+    /// An image that sends `text` on its serial port as the open boot stub does, and then stops.
+    fn sends(text: &[u8]) -> Image {
+        // MOV DPTR,#C006; MOVX A,@DPTR; JZ to the read; MOV DPTR,#C001; MOV A,#byte; MOVX @DPTR,A
+        let send = |byte: &u8| [0x90, 0xC0, 0x06, 0xE0, 0x60, 0xFD, 0x90, 0xC0, 0x01, 0x74, *byte, 0xF0];
+        let mut code: Vec<u8> = text.iter().flat_map(send).collect();
+        code.extend([0x80, 0xFE]);
+        code.resize(code.len().max(600), 0);
+        Image::from_body(code).unwrap()
+    }
+
+    #[test]
+    fn a_stopped_boot_names_the_last_line_of_the_serial_port() {
+        let fault = |text: &[u8]| check(&sends(text)).failure().unwrap().1.to_string();
+        assert_eq!(fault(b""), "no answer: the firmware stopped at c:0x0000");
+        let expected = "no answer: the firmware stopped at c:0x00E4; last on its serial port: \"no \\u{1b}[1mcard\"";
+        assert_eq!(fault(b"boot\r\nno \x1B[1mcard\r\n"), expected);
+        let long = fault(&[&[b'a'; 80][..], &[b'b'; 79]].concat());
+        assert!(long.ends_with(&format!(": \"a{}\"", "b".repeat(79))), "{long}");
+    }
+
+    #[test]
+    fn a_serial_port_that_never_pauses_is_not_quoted() {
+        // MOV DPTR,#C001; MOV A,#'x'; MOVX @DPTR,A; SJMP to the write
+        let code = [0x90, 0xC0, 0x01, 0x74, b'x', 0xF0, 0x80, 0xFD];
+        let mut unit = powered_on(&Image::from_body([&code[..], &[0; 600]].concat()).unwrap(), Speed::Super);
+        unit.chip.run(1_000);
+        assert_eq!(last_line(&mut unit.chip), "x".repeat(LAST_LINE_LEN));
+        unit.chip.run(200_000);
+        assert_eq!(last_line(&mut unit.chip), "");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::scsi::XdataAddress;
+use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{PcieError, TlpEngine};
@@ -49,6 +49,8 @@ impl BenchedUnit for OpenBridge {
         if plan.writes(BridgeState::OpenFirmware) && !self.link()?.is_up {
             ask::switch_pcie_on(self, Interrupt::of_process())?;
         }
+        // The first long E4 shows how much of it this build gives.
+        self.xdata_read(XdataAddress::SRAM_WINDOW, &mut [0; XDATA_READ_MAX])?;
         Ok(UnitSurvey { looks: true, ..UnitSurvey::default() })
     }
 
@@ -173,7 +175,7 @@ impl OpenWorkload for WindowReads<'_> {
         if let Some(window) = self.window {
             self.tally.compare(window.get(at..at + self.size), Some(data));
         }
-        self.tally.count(self.size, elapsed);
+        self.tally.count(data.len(), elapsed);
         Ok(())
     }
 }

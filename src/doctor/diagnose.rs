@@ -392,7 +392,7 @@ fn supply(facts: &Facts) -> Option<Finding> {
 fn judge_supply(supply: &Supply) -> Finding {
     let Some(SupplyMeasurement { voltage_mv, current_ma }) = supply.measured else {
         let found = "this board doesn't measure its supply";
-        if !supply.has_fault {
+        if supply.has_fault != Some(true) {
             return line(Note, found);
         }
         // What the fault line is connected to on such boards is not known. If 12 V is missing, the link is down, and
@@ -400,7 +400,7 @@ fn judge_supply(supply: &Supply) -> Finding {
         return advise(Note, format!("{found}; its fault line (GPIO 1) is active"), Advice::CheckSupplyWithoutCard);
     };
     let found = format!("{:.2} V, {:.2} A", f64::from(voltage_mv) / 1e3, f64::from(current_ma) / 1e3);
-    if supply.has_fault {
+    if supply.has_fault == Some(true) {
         return advise(Bad, format!("{found}; the board reports a fault of its supply"), Advice::ReplaceSupply);
     }
     if voltage_mv < SUPPLY_MIN_MV {

@@ -148,17 +148,19 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
 fn a_supply_keeps_a_runtime_from_starting_below_5_v_or_with_a_fault_and_sags_above() {
     let measured = |voltage_mv| Some(SupplyMeasurement { voltage_mv, current_ma: 100 });
     for (measured, has_fault, verdict, found) in [
-        (None, false, Verdict::Note, "doesn't measure"),
-        (None, true, Verdict::Note, "fault line (GPIO 1)"),
-        (measured(12_000), false, Verdict::Good, "12.00 V, 0.10 A"),
-        (measured(15_200), false, Verdict::Good, "15.20 V, 0.10 A"),
-        (measured(11_400), false, Verdict::Good, "11.40 V, 0.10 A"),
-        (measured(11_399), false, Verdict::Note, "under load"),
-        (measured(11_000), false, Verdict::Note, "11.00 V, 0.10 A"),
-        (measured(5_000), false, Verdict::Note, "5.00 V, 0.10 A"),
-        (measured(4_999), false, Verdict::Bad, "5.00 V, 0.10 A"),
-        (measured(1_580), false, Verdict::Bad, "1.58 V"),
-        (measured(12_000), true, Verdict::Bad, "fault"),
+        (None, None, Verdict::Note, "doesn't measure"),
+        (None, Some(false), Verdict::Note, "doesn't measure"),
+        (None, Some(true), Verdict::Note, "fault line (GPIO 1)"),
+        (measured(12_000), None, Verdict::Good, "12.00 V, 0.10 A"),
+        (measured(12_000), Some(false), Verdict::Good, "12.00 V, 0.10 A"),
+        (measured(15_200), Some(false), Verdict::Good, "15.20 V, 0.10 A"),
+        (measured(11_400), Some(false), Verdict::Good, "11.40 V, 0.10 A"),
+        (measured(11_399), Some(false), Verdict::Note, "under load"),
+        (measured(11_000), Some(false), Verdict::Note, "11.00 V, 0.10 A"),
+        (measured(5_000), Some(false), Verdict::Note, "5.00 V, 0.10 A"),
+        (measured(4_999), Some(false), Verdict::Bad, "5.00 V, 0.10 A"),
+        (measured(1_580), Some(false), Verdict::Bad, "1.58 V"),
+        (measured(12_000), Some(true), Verdict::Bad, "fault"),
     ] {
         let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
         seen.supply = Asked::Is(Some(Supply { measured, has_fault }));
@@ -368,7 +370,7 @@ fn faulty() -> Vec<Facts> {
     };
     let supply = |measured: Option<u16>, has_fault| {
         let measured = measured.map(|voltage_mv| SupplyMeasurement { voltage_mv, current_ma: 100 });
-        with(&|seen| seen.supply = Asked::Is(Some(Supply { measured, has_fault })))
+        with(&|seen| seen.supply = Asked::Is(Some(Supply { measured, has_fault: Some(has_fault) })))
     };
     let pipes = |pipes: PipeState| with(&|seen| seen.pipes = Asked::Is(pipes));
     vec![

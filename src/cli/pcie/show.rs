@@ -108,7 +108,7 @@ pub(super) fn json<'a>(
         device: &reached.device,
         state: reached.firmware,
         supply: reached.supply.and_then(|supply| supply.measured),
-        supply_fault: reached.supply.map(|supply| supply.has_fault),
+        supply_fault: reached.supply.and_then(|supply| supply.has_fault),
         link: *link,
         functions: functions.iter().enumerate().map(function).collect(),
         changes,
@@ -127,7 +127,7 @@ pub(super) fn print(reached: &Reached<'_>, survey: &Survey, names: &Names, space
     if let Some(SupplyMeasurement { voltage_mv, current_ma }) = supply.and_then(|supply| supply.measured) {
         outln!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000);
     }
-    if supply.is_some_and(|supply| supply.has_fault) {
+    if supply.is_some_and(|supply| supply.has_fault == Some(true)) {
         outln!("  note: the board's fault line (GPIO 1) is active; `asmpatch doctor` says what that means");
     }
     changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));

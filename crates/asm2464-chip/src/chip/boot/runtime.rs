@@ -171,13 +171,18 @@ impl BootedUnit<'_> {
     }
 
     fn xdata_read(&mut self, from: u16, into: &mut [u8]) -> Result<(), BootFault> {
-        for (at, piece) in (from..).step_by(XDATA_READ_MAX).zip(into.chunks_mut(XDATA_READ_MAX)) {
-            let [low, high] = at.to_le_bytes();
-            let found = self.control([0xC0, 0xE4, low, high, 0, 0, piece.len() as u8, 0], &[])?;
-            if found.len() != piece.len() {
-                return Err(BootFault::Wrong(format!("{} bytes, expected {}", found.len(), piece.len())));
+        let (mut done, mut most) = (0, XDATA_READ_MAX);
+        while done < into.len() {
+            let len = (into.len() - done).min(most);
+            let [low, high] = (from + done as u16).to_le_bytes();
+            let found = self.control([0xC0, 0xE4, low, high, 0, 0, len as u8, 0], &[])?;
+            if found.is_empty() || found.len() > len {
+                return Err(BootFault::Wrong(format!("{} bytes, expected {len}", found.len())));
             }
-            piece.copy_from_slice(&found);
+            into[done..done + found.len()].copy_from_slice(&found);
+            done += found.len();
+            // Some builds give less than they are asked for.
+            most = found.len();
         }
         Ok(())
     }

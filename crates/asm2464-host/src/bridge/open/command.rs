@@ -3,7 +3,7 @@
 //!
 //! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use asm2464::scsi::{XdataAddress, opcode};
@@ -25,8 +25,10 @@ const TO_HOST: u16 = 0x8000;
 
 /// Bytes of F0's data from the host: address and value.
 pub const TLP_LEN: usize = 12;
-/// Bytes of C0's answer.
+/// Most bytes of C0's answer.
 pub const SUPPLY_LEN: usize = 5;
+/// Fewest bytes of C0's answer: voltage and current.
+const SUPPLY_LEN_MIN: usize = 4;
 
 /// A typed control request of the open firmware. Its `Display` is its name in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
@@ -36,7 +38,8 @@ pub enum OpenCommand {
     XdataRead {
         /// First address.
         from: XdataAddress,
-        /// Length in bytes: at most 255 at SuperSpeed and 64 at high speed. Longer answers are cut.
+        /// Length in bytes: at most 255 at SuperSpeed and 64 at high speed. Longer answers are cut, and some builds
+        /// give less.
         len: u16,
     },
     /// E5: writes one byte of XDATA.
@@ -140,10 +143,37 @@ impl OpenCommand {
         Some(data)
     }
 
-    /// Bytes of data that the request moves in either direction: wLength.
+    /// Bytes of data that the request asks for or sends: wLength.
     pub(crate) const fn len(&self) -> usize {
         let setup = self.setup();
         u16::from_le_bytes([setup[6], setup[7]]) as usize
+    }
+
+    /// Lengths of the data that builds move for the request, in bytes.
+    ///
+    /// | request | builds | what they do |
+    /// | --- | --- | --- |
+    /// | E4 | since April 2026 | give what is asked for, up to 512 bytes at SuperSpeed and 64 at high speed |
+    /// | | the boot stub (ADD1:B007), and builds that copy one packet | give at most 64 bytes at either speed |
+    /// | E5, F0, F2 | all | move exactly what the request says |
+    /// | F3 | up to c5e2090 (29 April) | acknowledge it and do nothing: PCIe is on since boot |
+    /// | | since then | switch PCIe, and answer afterwards |
+    /// | F4 | `ed4e39b7-quiet1` | restart: see [`restarts_by_f4`](asm2464::firmware::restarts_by_f4) |
+    /// | | all others | acknowledge it and do nothing; early sources set up a stream |
+    /// | C0 | up to c5e2090 | don't answer |
+    /// | | 8372613 (8 June) to 4cd3687 (30 July) | 4 bytes: voltage and current |
+    /// | | since a2d2144 (31 July) | 5 bytes: also the fault line |
+    ///
+    /// Source: `handmade/src/main.c` in the public history of tinygrad/asm2464pd-firmware, and the images built from
+    /// it, executed on the chip model. A build may also stall what it doesn't know.
+    pub(super) const fn moves(&self) -> RangeInclusive<usize> {
+        let least = match self {
+            Self::XdataRead { len: 0, .. } => 0,
+            Self::XdataRead { .. } => 1,
+            Self::Supply => SUPPLY_LEN_MIN,
+            _ => self.len(),
+        };
+        least..=self.len()
     }
 
     /// Whether the request's data goes to the host.
@@ -158,20 +188,23 @@ impl OpenCommand {
 pub struct Supply {
     /// Voltage and current; `None` on boards without a sensor, where the firmware answers zeros.
     pub measured: Option<SupplyMeasurement>,
-    /// Whether the board's fault line is active: GPIO 1 is low.
-    pub has_fault: bool,
+    /// Whether the board's fault line is active: GPIO 1 is low; `None` from builds that don't report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_fault: Option<bool>,
 }
 
 impl Supply {
-    pub(super) const fn parse([v0, v1, i0, i1, fault]: [u8; SUPPLY_LEN]) -> Self {
-        let measured = match [v0, v1, i0, i1] {
+    /// Reads an answer of any length that builds give; `None` for a shorter one.
+    pub(super) fn parse(answer: &[u8]) -> Option<Self> {
+        let (measurement, rest) = answer.split_first_chunk::<SUPPLY_LEN_MIN>()?;
+        let measured = match *measurement {
             [0, 0, 0, 0] => None,
-            _ => Some(SupplyMeasurement {
+            [v0, v1, i0, i1] => Some(SupplyMeasurement {
                 voltage_mv: u16::from_le_bytes([v0, v1]),
                 current_ma: i16::from_le_bytes([i0, i1]),
             }),
         };
-        Self { measured, has_fault: fault != 0 }
+        Some(Self { measured, has_fault: rest.first().map(|fault| *fault != 0) })
     }
 }
 
@@ -220,11 +253,19 @@ impl OpenJob {
         self.endpoint() == other.endpoint()
     }
 
-    /// Number of bytes that the transfer moves.
+    /// Number of bytes that the transfer asks for or sends.
     pub(super) const fn len(self) -> usize {
         match self {
             Self::Control(command) => command.len(),
             Self::Bulk(_, len) => len,
+        }
+    }
+
+    /// Numbers of bytes with which the transfer is complete.
+    pub(super) const fn moves(self) -> RangeInclusive<usize> {
+        match self {
+            Self::Control(command) => command.moves(),
+            Self::Bulk(_, len) => len..=len,
         }
     }
 
@@ -282,7 +323,7 @@ pub trait OpenWorkload {
     fn fill(&mut self, _buffer: &mut [u8]) {}
 
     /// Reports the end of a transfer, in the order of submission. `data` is the received data, empty for data to the
-    /// unit. `elapsed` is the time from submission to end, or 0 if the workload is not timed.
+    /// unit, and shorter than requested where a build gives less (E4, C0). `elapsed` is the time from submission to end, or 0 if the workload is not timed.
     ///
     /// # Errors
     /// Any error ends the stream and cancels the transfers in flight.

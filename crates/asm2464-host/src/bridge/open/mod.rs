@@ -19,7 +19,7 @@ use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{Completion, Tlp};
-use queue::{BulkWork, ControlRequests, Tlps};
+use queue::{BulkWork, ControlRequests, OneAnswer, Tlps, XdataExchange};
 use tracing::info;
 
 use self::queue::{SramDma, TransferQueue};
@@ -45,6 +45,10 @@ const STREAM_MAX: usize = 1 << 20;
 /// caller waits this long.
 const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Most bytes that one E4 returns at high speed: one packet. Longer answers are cut, and end without an empty packet.
+/// Source: openpilot's flasher.
+const HIGH_SPEED_XDATA_READ_MAX: usize = 64;
+
 /// A unit that runs open firmware.
 ///
 /// Every method has a deadline, and leaves nothing in flight.
@@ -53,6 +57,9 @@ pub struct OpenBridge {
     speed: BusSpeed,
     timeout: Duration,
     depth: usize,
+    /// Most bytes that an E4 returns: what this speed allows, or less once an answer has shown that this build gives
+    /// less.
+    xdata_read_max: usize,
     /// Contents of 0xB26E:0xB26F, kept from the first read until an E5 there.
     completions_page: Option<u16>,
 }
@@ -66,7 +73,9 @@ impl std::fmt::Debug for OpenBridge {
 impl OpenBridge {
     /// Creates a connection to the unit behind these pipes, at this speed.
     pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: BusSpeed) -> Self {
-        Self { queue: TransferQueue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH, completions_page: None }
+        let xdata_read_max = if speed >= BusSpeed::Super { XDATA_READ_MAX } else { HIGH_SPEED_XDATA_READ_MAX };
+        let queue = TransferQueue::new(pipes);
+        Self { queue, speed, timeout: TIMEOUT, depth: MAX_DEPTH, xdata_read_max, completions_page: None }
     }
 
     /// The unit's speed.
@@ -85,9 +94,10 @@ impl OpenBridge {
         self.depth = depth.clamp(1, MAX_DEPTH);
     }
 
-    /// Maximum number of bytes that one E4 returns at this speed. Longer answers are cut. Source: openpilot's flasher.
-    pub fn xdata_read_max(&self) -> usize {
-        if self.speed >= BusSpeed::Super { XDATA_READ_MAX } else { 64 }
+    /// Maximum number of bytes that one E4 returns, as far as this unit has shown it: some builds give less than this
+    /// speed allows. The first longer [`OpenBridge::xdata_read`] shows it.
+    pub const fn xdata_read_max(&self) -> usize {
+        self.xdata_read_max
     }
 
     /// E4: reads XDATA, in several requests if necessary.
@@ -125,17 +135,19 @@ impl OpenBridge {
         from: XdataAddress,
         buffer: &mut [u8],
     ) -> Result<(), ControlError> {
-        let (len, most) = (buffer.len(), self.xdata_read_max());
-        within_page("E4", from, len)?;
+        within_page("E4", from, buffer.len())?;
         if writes.iter().any(|(at, _)| *at == COMPLETIONS_PAGE || *at == COMPLETIONS_PAGE.plus(1)) {
             self.completions_page = None;
         }
         let writes = writes.iter().map(|&(at, value)| OpenCommand::XdataWrite { at, value });
-        let reads = (0..len).step_by(most).map(|at| {
-            let len = (len - at).min(most) as u16;
-            OpenCommand::XdataRead { from: from.plus(at as u16), len }
-        });
-        self.run(&mut ControlRequests::new(writes.chain(reads), buffer))
+        let mut work = XdataExchange::new(writes, from, buffer, self.xdata_read_max);
+        self.run(&mut work)?;
+        // The requests in flight had asked for more than this build gives.
+        while !work.is_complete() {
+            self.run(&mut work)?;
+        }
+        self.xdata_read_max = work.most;
+        Ok(())
     }
 
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
@@ -241,10 +253,9 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
-        let mut answer = [0; SUPPLY_LEN];
-        let timeout = self.timeout.min(SUPPLY_TIMEOUT);
-        match self.queue.run(&mut ControlRequests::new([OpenCommand::Supply], &mut answer), 1, timeout) {
-            Ok(()) => Ok(Some(Supply::parse(answer))),
+        let mut work = OneAnswer::to(OpenCommand::Supply);
+        match self.queue.run(&mut work, 1, self.timeout.min(SUPPLY_TIMEOUT)) {
+            Ok(()) => Ok(Supply::parse(&work.answer)),
             Err(ControlError::Stalled { .. }) => Ok(None),
             // A unit that answers nothing at all is an error, not a build without the request.
             Err(ControlError::Timeout { .. }) => self.link().map(|_| None),

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use std::{slice, thread};
 
+use asm2464::scsi::XdataAddress;
 use asm2464::sram::{DMA_STATE, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{COMPLETION_LEN, Completion, Tlp};
 use tracing::debug;
@@ -194,7 +195,7 @@ impl TransferQueue {
         let moved = outcome.map_err(|error| RunError::Transfer(job, error))?;
         let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());
         let request = OpenRequest::of(job, self.armed_by);
-        if moved != job.len() {
+        if !job.moves().contains(&moved) {
             return Err(ControlError::Short { request, expected: job.len(), found: moved }.into());
         }
         if let OpenJob::Bulk(endpoint, len) = job {
@@ -320,7 +321,7 @@ impl SramDma {
 /// third less data a second with 32 in flight, and half of it with one (docs/lab/performance.md).
 pub(super) const BULK_LEN: usize = 4 * SRAM_SLOT_LEN;
 
-/// Control requests. Their answers fill a buffer, one after the other.
+/// Control requests. Their answers, each as long as requested, fill a buffer, one after the other.
 pub(super) struct ControlRequests<'a, I> {
     commands: I,
     answer: &'a mut [u8],
@@ -339,8 +340,82 @@ impl<I: Iterator<Item = OpenCommand>> OpenWorkload for ControlRequests<'_, I> {
     }
 
     fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
+        let expected = job.brought(job.len()).len();
+        if data.len() < expected {
+            return Err(ControlError::Short { request: OpenRequest::of(job, None), expected, found: data.len() });
+        }
         put(self.answer, self.found, data, job)?;
         self.found += data.len();
+        Ok(())
+    }
+}
+
+/// One control request, with an answer of any length that builds give.
+pub(super) struct OneAnswer {
+    command: Option<OpenCommand>,
+    pub(super) answer: Vec<u8>,
+}
+
+impl OneAnswer {
+    pub(super) const fn to(command: OpenCommand) -> Self {
+        Self { command: Some(command), answer: Vec::new() }
+    }
+}
+
+impl OpenWorkload for OneAnswer {
+    fn next(&mut self) -> Option<OpenJob> {
+        self.command.take().map(OpenJob::Control)
+    }
+
+    fn complete(&mut self, _: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
+        self.answer.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+/// E5s, then E4s of one range with up to `most` bytes each. What a build leaves out of an answer stays `missing`.
+pub(super) struct XdataExchange<'a, W> {
+    writes: W,
+    from: XdataAddress,
+    buffer: &'a mut [u8],
+    /// Parts of the range that no request asks for yet: offset and length.
+    missing: Vec<(usize, usize)>,
+    pub(super) most: usize,
+}
+
+impl<'a, W> XdataExchange<'a, W> {
+    pub(super) fn new(writes: W, from: XdataAddress, buffer: &'a mut [u8], most: usize) -> Self {
+        let missing = if buffer.is_empty() { Vec::new() } else { vec![(0, buffer.len())] };
+        Self { writes, from, buffer, missing, most }
+    }
+
+    /// Whether the whole range is read.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+impl<W: Iterator<Item = OpenCommand>> OpenWorkload for XdataExchange<'_, W> {
+    fn next(&mut self) -> Option<OpenJob> {
+        if let Some(write) = self.writes.next() {
+            return Some(OpenJob::Control(write));
+        }
+        let (at, left) = self.missing.pop()?;
+        let len = left.min(self.most);
+        if len < left {
+            self.missing.push((at + len, left - len));
+        }
+        Some(OpenJob::Control(OpenCommand::XdataRead { from: self.from.plus(at as u16), len: len as u16 }))
+    }
+
+    fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
+        let OpenJob::Control(OpenCommand::XdataRead { from, len }) = job else { return Ok(()) };
+        let (at, len) = (usize::from(from.addr - self.from.addr), usize::from(len));
+        put(self.buffer, at, data, job)?;
+        if data.len() < len {
+            self.most = self.most.min(data.len());
+            self.missing.push((at + data.len(), len - data.len()));
+        }
         Ok(())
     }
 }
@@ -436,7 +511,7 @@ impl OpenWorkload for BulkWork<'_> {
     }
 }
 
-/// Stores received data at its place. The queue rejects data of any other length than requested.
+/// Stores received data at its place. The queue rejects data of a length that no build gives.
 fn put(buffer: &mut [u8], at: usize, data: &[u8], job: OpenJob) -> Result<(), ControlError> {
     let expected = buffer.len().saturating_sub(at);
     let Some(place) = buffer.get_mut(at..at + data.len()) else {

@@ -214,10 +214,33 @@ fn an_e4_past_the_end_of_its_page_is_not_sent() {
 }
 
 #[test]
-fn an_e4_that_returns_less_says_how_much() {
-    let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![7; 64])]);
+fn a_build_that_gives_less_to_an_e4_is_asked_for_the_rest_and_from_then_on_for_that_much() {
+    let whole: Vec<u8> = (0..600u32).map(|at| (at % 251) as u8).collect();
+    let parts = [0..64, 255..319, 510..574, 574..600, 319..383, 383..447, 447..510, 64..128, 128..192, 192..255];
+    let answers = parts.iter().map(|part| Ok(whole[part.clone()].to_vec()));
+    let last = [Ok(vec![9; 64]), Ok(vec![9; 6])];
+    let (mut unit, log) = unit([Ok(vec![])].into_iter().chain(answers).chain(last).collect());
+    assert_eq!(unit.xdata_read_max(), 255);
+    let mut found = vec![0; whole.len()];
+    unit.xdata_exchange(&[(XdataAddress::main(0xC8A9), 1)], XdataAddress::main(0xF000), &mut found).unwrap();
+    assert_eq!(found, whole);
+    assert_eq!(unit.xdata_read_max(), 64);
+    assert_eq!(written(&log), [(0xC8A9, 1)], "the write is not repeated");
+    unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 70]).unwrap();
+    let e4 = |low, len| control([0xC0, 0xE4, low, 0xF0, 0, 0, len, 0], &[]);
+    assert_eq!(sent(&log), [e4(0, 64), e4(64, 6)]);
+}
+
+#[test]
+fn an_e4_that_returns_nothing_or_a_request_that_returns_less_says_how_much() {
+    let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![]), Ok(vec![7; 3]), Ok(vec![0; 7])]);
     let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 510]).unwrap_err();
-    assert_eq!(error.to_string(), "E4 (read XDATA 0xF0FF) moved 64 bytes, expected 255");
+    assert_eq!(error.to_string(), "E4 (read XDATA 0xF0FF) moved 0 bytes, expected 255");
+    let four = OpenCommand::XdataRead { from: XdataAddress::main(0xF000), len: 4 };
+    let error = unit.request(four, &mut [0; 4]).unwrap_err();
+    assert_eq!(error.to_string(), "E4 (read XDATA 0xF000) moved 3 bytes, expected 4");
+    let error = unit.request(OpenCommand::Completion, &mut [0; 8]).unwrap_err();
+    assert_eq!(error.to_string(), "F0 (completion) moved 7 bytes, expected 8");
 }
 
 #[test]
@@ -688,15 +711,27 @@ fn c0_returns_the_fault_line_and_the_voltage_and_current_if_the_board_measures_t
     let silent = || Err(PipeError::Timeout);
     let measured = vec![0xE0, 0x2E, 0x9C, 0xFF, 0];
     let (no_sensor, fault) = (vec![0; 5], vec![0, 0, 0x9C, 0xFF, 1]);
-    let answers = [Ok(measured), Ok(no_sensor), Ok(fault), Err(PipeError::Stall), silent(), Ok(vec![0x78])];
+    let (without_fault, too_short) = (measured[..4].to_vec(), measured[..3].to_vec());
+    let answers = [
+        Ok(measured),
+        Ok(no_sensor),
+        Ok(fault),
+        Ok(without_fault),
+        Ok(too_short),
+        Err(PipeError::Stall),
+        silent(),
+        Ok(vec![0x78]),
+    ];
     let (mut unit, log) = unit(answers.into_iter().chain([silent(), silent()]).collect());
     let measured = |voltage_mv, has_fault| Supply {
         measured: Some(SupplyMeasurement { voltage_mv, current_ma: -100 }),
         has_fault,
     };
-    assert_eq!(unit.supply(), Ok(Some(measured(12_000, false))));
-    assert_eq!(unit.supply(), Ok(Some(Supply { measured: None, has_fault: false })), "zeros are no measurement");
-    assert_eq!(unit.supply(), Ok(Some(measured(0, true))));
+    assert_eq!(unit.supply(), Ok(Some(measured(12_000, Some(false)))));
+    assert_eq!(unit.supply(), Ok(Some(Supply { measured: None, has_fault: Some(false) })), "zeros are no measurement");
+    assert_eq!(unit.supply(), Ok(Some(measured(0, Some(true)))));
+    assert_eq!(unit.supply(), Ok(Some(measured(12_000, None))), "a build of June or July");
+    assert!(matches!(unit.supply(), Err(ControlError::Short { expected: 5, found: 3, .. })), "as no build answers");
     assert_eq!(unit.supply(), Ok(None), "refused");
     assert_eq!(unit.supply(), Ok(None), "without an answer, though the unit answers others");
     assert!(matches!(unit.supply(), Err(ControlError::Timeout { .. })), "a unit that answers nothing");

@@ -139,16 +139,27 @@ fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     // command.
     let interrupt = interrupt::install();
     let mut rows = Vec::new();
+    let mut connected = units.clone();
+    if !args.device.is_empty() {
+        connected.extend(unit::list(&known).unwrap_or_default());
+    }
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, args, &known, &images, recording.capture()));
+        rows.push(row(unit, &connected, args, &known, &images, recording.capture()));
     }
     note_shared_serials(&mut rows, &args.ids.suffix());
     Ok(rows)
 }
 
-/// Looks at a unit.
-fn row(unit: UnitInfo, args: &Args, known: &Arc<Devices>, images: &Images, capture: Option<&Capture>) -> ListedUnit {
+/// Looks at a unit, one of those that are `connected`.
+fn row(
+    unit: UnitInfo,
+    connected: &[UnitInfo],
+    args: &Args,
+    known: &Arc<Devices>,
+    images: &Images,
+    capture: Option<&Capture>,
+) -> ListedUnit {
     // Each command that a note names ends in it.
     let suffix = args.ids.suffix();
     let mut row = ListedUnit {
@@ -173,8 +184,7 @@ fn row(unit: UnitInfo, args: &Args, known: &Arc<Devices>, images: &Images, captu
             }
         }
         BridgeState::BootLoader => {
-            let recovery = Recovery::of(&row.unit, images, &suffix);
-            row.notes.extend(recovery.iter().flat_map(Recovery::notes));
+            row.notes.extend(Recovery::of(&row.unit, connected, images, &suffix).notes());
         }
         BridgeState::Vendor => match running(&row.unit, args.probe, known, capture) {
             Ok(running) => {

@@ -19,7 +19,7 @@ use super::access::UnitBlocks;
 use super::backup::{BackedUpUnit, Backup};
 use super::backup_folder;
 use super::decide::{Permission, line_change};
-use super::identity::{UnitIdentity, is_template};
+use super::identity::{UnitIdentity, is_placeholder};
 use super::recovery::{Act, BackupFirst, NextStep, Why, Writes};
 use crate::image::{Images, Rewritable};
 use crate::unit::facts::differing;
@@ -46,7 +46,8 @@ pub enum Fit {
     /// The serial number or the USB4 identity agrees, and belongs to this unit alone.
     #[display("it has this unit's identity")]
     Certain,
-    /// The serial number agrees, but other units have it too: their backups show that, or it is the vendor's template.
+    /// The serial number agrees, but other units have it, too: their backups show that or they are connected, or it is a
+    /// placeholder.
     #[display("it has this unit's serial number, which other units have, too")]
     SharedSerial,
     /// The port agrees, and nothing else does.
@@ -57,12 +58,8 @@ pub enum Fit {
 /// A backup that fits a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FittingBackup {
-    /// The backup's folder.
-    pub folder: PathBuf,
-    /// The serial number in it.
-    pub serial: String,
-    /// The version that its unit ran; `None` for open firmware, which reports none.
-    pub version: Option<FirmwareVersion>,
+    /// The backup.
+    pub filed: FiledBackup,
     /// How well it fits.
     pub fit: Fit,
     /// Whether it has an identity that only one unit has. The known blocks would replace that identity.
@@ -73,7 +70,14 @@ pub struct FittingBackup {
 
 /// Returns the backups that fit a unit: the best first, of equal ones those from the unit's port, then the newest.
 /// `blocks` are the unit's, as far as it returns them. `given` is the serial number that this run gives the unit.
-pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
+/// `connected` are the units of this host: a serial number that another one shows is no proof.
+pub fn fitting(
+    unit: &UnitInfo,
+    blocks: &UnitBlocks,
+    given: Option<&str>,
+    filed: &[FiledBackup],
+    connected: &[UnitInfo],
+) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
     let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
     let shown = match unit.state {
@@ -92,13 +96,17 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
         let theirs = backup.identity();
         if has_serial(&theirs) {
             is_serial_known = true;
-            usb4_of_serial.extend(theirs.usb4);
+            usb4_of_serial.extend(backup.given_identity().usb4);
         }
         if backup.unit.device == device {
             units_here.insert(theirs.usb4.ok_or(theirs.serial));
         }
     }
-    let is_contested = usb4_of_serial.len() > 1;
+    let is_elsewhere = |serial: &str| {
+        let mut others = connected.iter().filter(|other| other.location != unit.location);
+        others.any(|other| other.state != BridgeState::OpenFirmware && other.serial() == serial)
+    };
+    let is_shared = |serial: &String| usb4_of_serial.len() > 1 || is_placeholder(serial) || is_elsewhere(serial);
     // If a unit already shows the number that this run gives it, an earlier run wrote that number and stopped. The
     // unit's backup is older and has another number.
     let is_given = shown.is_some() && shown.as_deref() == given;
@@ -113,8 +121,11 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
             // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
             (Some(_), Some(_)) => continue,
             _ if has_serial(&theirs) => {
-                let is_shared = is_contested || theirs.serial.as_deref().is_some_and(is_template);
-                if is_shared { Fit::SharedSerial } else { Fit::Certain }
+                if theirs.serial.as_ref().is_some_and(is_shared) {
+                    Fit::SharedSerial
+                } else {
+                    Fit::Certain
+                }
             }
             // Another serial number excludes nothing: an earlier write may have given the unit a new one.
             _ if !is_from_here => continue,
@@ -123,9 +134,7 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
         };
         let replaced = differing(shown.clone(), backup.given_identity().serial);
         let fitting = FittingBackup {
-            folder: backup.folder.clone(),
-            serial: backup.serial(),
-            version: backup.unit.firmware_version.as_deref().and_then(|version| version.parse().ok()),
+            filed: backup.clone(),
             fit,
             has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
             replaces_serial: unit.state == BridgeState::BootLoader && replaced.is_some(),
@@ -139,7 +148,7 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
 
 /// The versions that a unit's board has run for certain, by these backups.
 pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
-    backups.iter().filter(|backup| backup.fit == Fit::Certain).filter_map(|backup| backup.version).collect()
+    backups.iter().filter(|backup| backup.fit == Fit::Certain).filter_map(|backup| backup.filed.version()).collect()
 }
 
 impl FiledBackup {
@@ -153,16 +162,25 @@ impl FiledBackup {
         self.given_identity().own()
     }
 
+    /// The version that its unit ran; `None` for open firmware, which reports none.
+    pub fn version(&self) -> Option<FirmwareVersion> {
+        self.unit.firmware_version.as_deref()?.parse().ok()
+    }
+
+    /// The block's part of what tells its unit apart; `None` if the block is not valid.
+    pub fn block(&self, index: BlockIndex) -> Option<ConfigBlock> {
+        ConfigBlock::parse(index, &self.blocks[usize::from(index.number())]).ok()
+    }
+
     /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.
     pub fn serial(&self) -> String {
-        ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0])
-            .map_or_else(|_| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
+        self.block(BlockIndex::Zero).map_or_else(|| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
     }
 }
 
 /// The backups that are offered, with their contents. Leaves out damaged ones.
 pub(super) fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&FittingBackup, Backup)> {
-    let whole = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.folder).ok()?)));
+    let whole = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.filed.folder).ok()?)));
     whole.take(MOST_OFFERED)
 }
 
@@ -188,11 +206,11 @@ pub fn offers(
             if found.replaces_serial {
                 permissions.push(Permission::CloneIdentity);
             }
-            if found.version.is_some_and(|to| line_change(&ran, to).is_some()) {
+            if found.filed.version().is_some_and(|to| line_change(&ran, to).is_some()) {
                 permissions.push(Permission::OtherLine);
             }
             let firmware = backup.firmware().ok().map(|image| images.identify(&image).firmware.clone());
-            let act = Act::Restore { folder: found.folder.clone(), permissions, backs_up: false };
+            let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
             steps.push(NextStep { why: Why::GoBackTo(firmware), only_if: only_if.clone(), act });
         }
         if matches!(writes, Writes::Image | Writes::AnyImage) {
@@ -205,7 +223,7 @@ pub fn offers(
             if clones && !permissions.contains(&Permission::CloneIdentity) {
                 permissions.push(Permission::CloneIdentity);
             }
-            let blocks_from = Some(found.folder.clone());
+            let blocks_from = Some(found.filed.folder.clone());
             let act = Act::Again { permissions, blocks_from, backup: BackupFirst::No };
             let flash = NextStep { why: Why::WithBlocks, only_if, act };
             // Going back needs no choice of an image, so it comes first where an image is still to be chosen.
@@ -237,7 +255,7 @@ fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<Ve
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
     use std::time::Duration;
 
@@ -253,16 +271,21 @@ mod tests {
         FiledBackup { folder: folder.into(), written: None, unit, blocks }
     }
 
+    /// A backup with the known blocks.
+    pub(crate) fn sample_filed() -> FiledBackup {
+        filed("b", "1-1", known_blocks().map(|block| *block.bytes()))
+    }
+
     fn boot_loader(port: &str, serial: &str) -> UnitInfo {
         UnitInfo { state: BridgeState::BootLoader, ..unit(port, serial) }
     }
 
     fn fits(unit: &UnitInfo, all: &[FiledBackup]) -> Vec<(String, Fit)> {
-        named(fitting(unit, &[None, None], None, all))
+        named(fitting(unit, &[None, None], None, all, &[]))
     }
 
     fn named(found: Vec<FittingBackup>) -> Vec<(String, Fit)> {
-        found.into_iter().map(|found| (found.folder.display().to_string(), found.fit)).collect()
+        found.into_iter().map(|found| (found.filed.folder.display().to_string(), found.fit)).collect()
     }
 
     #[test]
@@ -292,20 +315,23 @@ mod tests {
     fn a_serial_number_that_every_unit_gets_identifies_none() {
         let known = known_blocks().map(|block| *block.bytes());
         let all = [filed("known", "5-4", known), filed("port", "3-1", known)];
-        let found = fitting(&boot_loader("3-1", "AAAABBBB0060"), &[None, None], None, &all);
+        let found = fitting(&boot_loader("3-1", "AAAABBBB0060"), &[None, None], None, &all, &[]);
         assert_eq!(found.len(), 1);
-        let FittingBackup { folder, fit, has_identity, .. } = &found[0];
-        assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
+        let FittingBackup { filed, fit, has_identity, .. } = &found[0];
+        assert_eq!((filed.folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
     }
 
     #[test]
-    fn a_serial_number_of_the_vendors_template_is_only_a_question() {
-        let all = [filed("other", "5-4", [block_zero("AAAABBBB0007"), block_one(1)])];
+    fn a_placeholder_is_only_a_question() {
         let expected = [("other".to_owned(), Fit::SharedSerial)];
-        assert_eq!(fits(&boot_loader("3-1", "AAAABBBB0007"), &all), expected);
+        for placeholder in ["AABBCCDD0031", "012345678912", "AAAABBBB0007"] {
+            let all = [filed("other", "5-4", [block_zero(placeholder), block_one(1)])];
+            assert_eq!(fits(&boot_loader("3-1", placeholder), &all), expected, "{placeholder}");
+        }
+        let all = [filed("other", "5-4", [block_zero("AAAABBBB0007"), block_one(1)])];
         assert_eq!(fits(&boot_loader("3-1", "AAAABBBB0012"), &all), [], "another number is another unit's");
         // Block 1 is an identity.
-        let found = fitting(&unit("3-1", "AAAABBBB0007"), &[None, Some(block_one(1))], None, &all);
+        let found = fitting(&unit("3-1", "AAAABBBB0007"), &[None, Some(block_one(1))], None, &all, &[]);
         assert_eq!(named(found), [("other".to_owned(), Fit::Certain)]);
     }
 
@@ -313,7 +339,7 @@ mod tests {
     fn a_backup_with_the_serial_number_that_every_unit_gets_replaces_the_one_that_the_boot_loader_shows() {
         let all = [filed("before it got its own", "3-1", [*known_blocks()[0].bytes(), block_one(1)])];
         for (shown, expected) in [("LAB-07", true), ("AAAABBBB0060", false), ("000000000000", false)] {
-            let found = fitting(&boot_loader("3-1", shown), &[None, None], None, &all);
+            let found = fitting(&boot_loader("3-1", shown), &[None, None], None, &all, &[]);
             assert_eq!(found[0].replaces_serial, expected, "{shown}");
         }
     }
@@ -326,9 +352,23 @@ mod tests {
         ];
         let expected = [("two".to_owned(), Fit::SharedSerial), ("one".to_owned(), Fit::SharedSerial)];
         assert_eq!(fits(&boot_loader("3-2", "LAB"), &all), expected);
+        let with_known = [all[0].clone(), filed("known", "3-1", [block_zero("LAB"), *known_blocks()[1].bytes()])];
+        assert_eq!(fits(&boot_loader("3-1", "LAB"), &with_known)[0].1, Fit::SharedSerial);
         // Two backups of one unit don't conflict.
         let all = [all[0].clone(), filed("again", "3-1", [block_zero("LAB"), block_one(1)])];
         assert!(fits(&boot_loader("3-1", "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
+    }
+
+    #[test]
+    fn a_serial_number_that_another_connected_unit_shows_is_only_a_question() {
+        let all = [filed("one", "3-1", [block_zero("LAB"), block_one(1)])];
+        let here = boot_loader("3-1", "LAB");
+        let fit = |other: UnitInfo| fitting(&here, &[None, None], None, &all, &[here.clone(), other])[0].fit;
+        assert_eq!(fit(unit("3-2", "LAB")), Fit::SharedSerial);
+        assert_eq!(fit(boot_loader("3-2", "LAB")), Fit::SharedSerial);
+        assert_eq!(fit(unit("3-2", "OTHER")), Fit::Certain);
+        // Open firmware shows the chip's number.
+        assert_eq!(fit(UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-2", "LAB") }), Fit::Certain);
     }
 
     #[test]
@@ -337,7 +377,7 @@ mod tests {
         let elsewhere = filed("elsewhere", "5-4", [block_zero("OTHER"), block_one(2)]);
         let all = [before.clone(), elsewhere];
         let shown = |serial: &str, given, all: &[FiledBackup]| {
-            named(fitting(&boot_loader("3-1", serial), &[None, None], given, all))
+            named(fitting(&boot_loader("3-1", serial), &[None, None], given, all, &[]))
         };
         assert_eq!(shown("NEW", Some("NEW"), &all), [("before".to_owned(), Fit::Certain)]);
         for given in [None, Some("ANOTHER")] {
@@ -366,7 +406,7 @@ mod tests {
             filed("same port", "3-1", [block_zero("B"), block_one(2)]),
             filed("chip's", "5-4", [block_zero("chip's own"), block_one(3)]),
         ];
-        assert_eq!(named(fitting(&unit, &blocks, None, &all)), [("own".to_owned(), Fit::Certain)]);
+        assert_eq!(named(fitting(&unit, &blocks, None, &all, &[])), [("own".to_owned(), Fit::Certain)]);
     }
 
     #[test]

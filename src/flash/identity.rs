@@ -77,14 +77,42 @@ pub(super) fn is_blank_board(unit: &UnitInfo) -> bool {
     unit.state == BridgeState::BootLoader && is_nobodys(unit.serial())
 }
 
-/// Whether a serial number is of the vendor's template: AAAABBBB and four hexadecimal digits. Makers leave it in, so docks
-/// of several have the same. A different one still shows a different unit.
+/// Number of significant digits that a placeholder's counter has at most.
+const MOST_COUNTED: usize = 4;
+
+/// Whether a serial number is a placeholder that a maker left in, so that docks of several makers may have the same: it
+/// begins with a filling, and at most a counter follows. A filling is runs of one length, each of the digit or letter
+/// after the one before it (`1111`, `AABBCCDD`, `012345`), or it repeats one pair (`A1A1`). A different placeholder still
+/// shows a different unit.
 ///
-/// Source: the ini of the vendor's production tool (MPTool 1.0.4.1), which counts up from AAAABBBB0004; owners' docks have
-/// 0007, 0012, 0105 and 3054, and tinygrad's tool writes 0060.
-pub(super) fn is_template(serial: &str) -> bool {
-    let digits = serial.strip_prefix("AAAABBBB");
-    digits.is_some_and(|digits| digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+/// Source: the ini of the vendor's production tool (MPTool 1.0.4.1), which counts up from AAAABBBB0004, in hexadecimal;
+/// owners' docks have 0007, 0012, 0105 and 3054 there, and tinygrad's tool writes 0060. AABBCCDD0031: openmediavault issue
+/// 1982.
+pub(super) fn is_placeholder(serial: &str) -> bool {
+    let digits: Vec<u8> =
+        serial.bytes().filter(u8::is_ascii_alphanumeric).map(|digit| digit.to_ascii_uppercase()).collect();
+    // A counter is no longer than the filling, or the filling would be chance.
+    let shortest = digits.len().div_ceil(2).max(MOST_COUNTED);
+    (shortest..=digits.len()).any(|len| {
+        let (filling, counter) = digits.split_at(len);
+        is_filling(filling) && is_counter(counter)
+    })
+}
+
+fn is_filling(digits: &[u8]) -> bool {
+    let runs: Vec<&[u8]> = digits.chunk_by(|one, next| one == next).collect();
+    let counts_up = runs.windows(2).all(|pair| pair[0].len() == pair[1].len() && follows(pair[0][0], pair[1][0]));
+    counts_up || digits.chunks(2).all(|pair| pair == &digits[..pair.len()])
+}
+
+/// Whether a digit or letter comes after another: in decimal, in hexadecimal, or in the alphabet.
+const fn follows(one: u8, next: u8) -> bool {
+    matches!((one, next), (b'9', b'0' | b'A') | (b'F' | b'Z', b'0')) || next == one + 1
+}
+
+fn is_counter(digits: &[u8]) -> bool {
+    let significant = digits.len() - digits.iter().take_while(|digit| **digit == b'0').count();
+    significant <= MOST_COUNTED && digits.iter().all(u8::is_ascii_hexdigit)
 }
 
 /// Reasons a plan is a clone of another unit.
@@ -157,7 +185,7 @@ fn values_of(random: [u8; SERIAL_BYTES + UNIQUE_ID_BYTES]) -> Option<(String, [u
     let unique_id = <[u8; UNIQUE_ID_BYTES]>::try_from(unique_id).ok()?;
     // FF ends the ID.
     let is_short = unique_id.contains(&0xFF) || unique_id == [0; UNIQUE_ID_BYTES];
-    if is_nobodys(&serial) || is_template(&serial) || is_short {
+    if is_nobodys(&serial) || is_placeholder(&serial) || is_short {
         return None;
     }
     Some((serial, unique_id))
@@ -165,7 +193,7 @@ fn values_of(random: [u8; SERIAL_BYTES + UNIQUE_ID_BYTES]) -> Option<(String, [u
 
 /// The serial number that a unit shows, if it identifies the unit.
 fn own_serial(shown: &str) -> Option<&str> {
-    let is_own = !is_nobodys(shown) && !is_template(shown) && ConfigField::Serial.accepts(shown);
+    let is_own = !is_nobodys(shown) && !is_placeholder(shown) && ConfigField::Serial.accepts(shown);
     if is_own { Some(shown) } else { None }
 }
 
@@ -224,11 +252,53 @@ mod tests {
     }
 
     #[test]
-    fn the_vendors_template_of_a_serial_number_is_known() {
-        assert!(["AAAABBBB0004", "AAAABBBB0060", "AAAABBBB00fE"].into_iter().all(is_template));
-        assert!(
-            !["", "AAAABBBB", "AAAABBBB004", "AAAABBBB00044", "AAAABBBB00G4", "LAB-0004"].into_iter().any(is_template)
-        );
+    fn a_filling_and_a_counter_are_a_placeholder() {
+        for placeholder in [
+            "AAAABBBB0004",
+            "AAAABBBB0060",
+            "AAAABBBB00fE",
+            "AABBCCDD0031",
+            "aabbccdd0031",
+            "AA-BB-CC-DD-00-31",
+            "AABBCCDD000031",
+            "AABBCCDDEEFF",
+            "AAAABBBBCCCC1",
+            "0123456789ABCDEF",
+            "ABCDEF012345",
+            "123456789012",
+            "112233445566",
+            "111111111111",
+            "FFFFFFFFFFFF",
+            "000000000001",
+            "A1A1A1A10002",
+            "XXXXXXXX",
+            "1234",
+        ] {
+            assert!(is_placeholder(placeholder), "{placeholder}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_ones_own_is_no_placeholder() {
+        for own in [
+            "",
+            "A",
+            "AAB",
+            "LAB-0004",
+            "RACK-0001",
+            "MINE",
+            "SERIAL0001",
+            "AAAABBBB00G4",
+            "AABBCCDD12345",
+            "AABCCDDE0031",
+            "000000123456",
+            "100000000001",
+            "5C3E91A07B24",
+            "20240417000123",
+            "S4EWNX0R123456",
+        ] {
+            assert!(!is_placeholder(own), "{own}");
+        }
     }
 
     #[test]
@@ -240,11 +310,11 @@ mod tests {
 
     #[test]
     fn both_neutral_blocks_are_valid_and_have_nothing_of_another_maker() {
-        let [zero, one] = neutral("5C5C5C5C5C5C", [0x5C; UNIQUE_ID_BYTES]).unwrap();
+        let [zero, one] = neutral("5C3E91A07B24", [0x5C; UNIQUE_ID_BYTES]).unwrap();
         assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()).unwrap(), zero);
         assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()).unwrap(), one);
         assert_eq!(zero.usb_id().to_string(), "174C:2463");
-        assert_eq!(zero.text(ConfigField::Serial), "5C5C5C5C5C5C");
+        assert_eq!(zero.text(ConfigField::Serial), "5C3E91A07B24");
         assert_eq!(zero.text(ConfigField::Product), "ASM246X series");
         assert_eq!(one.text(ConfigField::Usb4Vendor), "ASMedia");
         assert_eq!(one.field(ConfigField::Usb4UniqueId), [0x5C; UNIQUE_ID_BYTES]);
@@ -267,7 +337,8 @@ mod tests {
         let serial = |shown, given| neutral_blocks(shown, given).unwrap()[0].text(ConfigField::Serial);
         assert_eq!(serial("LAB-07", Some("LAB-08")), "LAB-08");
         assert_eq!(serial("LAB-07", None), "LAB-07");
-        for nobodys in ["000000000000", "", "AAAABBBB0012", "longer than twenty characters", "Größe"] {
+        for nobodys in ["000000000000", "", "AAAABBBB0012", "AABBCCDD0031", "longer than twenty characters", "Größe"]
+        {
             let drawn = serial(nobodys, None);
             assert!(drawn.len() == 2 * SERIAL_BYTES && drawn != nobodys && !is_nobodys(&drawn), "{nobodys}: {drawn}");
         }
@@ -275,13 +346,14 @@ mod tests {
 
     #[test]
     fn what_would_identify_no_unit_is_drawn_again() {
+        let own = || [0x5C, 0x3E, 0x91, 0xA0, 0x7B, 0x24, 7, 7, 7, 7, 7];
         let random = |byte| [byte; SERIAL_BYTES + UNIQUE_ID_BYTES];
-        assert_eq!(values_of(random(7)), Some(("070707070707".to_owned(), [7; UNIQUE_ID_BYTES])));
+        assert_eq!(values_of(own()), Some(("5C3E91A07B24".to_owned(), [7; UNIQUE_ID_BYTES])));
         assert_eq!((values_of(random(0)), values_of(random(0xFF))), (None, None));
-        let mut short = random(7);
+        let mut short = own();
         short[SERIAL_BYTES + 2] = 0xFF;
         assert_eq!(values_of(short), None);
-        let mut template = random(7);
+        let mut template = own();
         template[..6].copy_from_slice(&[0xAA, 0xAA, 0xBB, 0xBB, 0x00, 0x04]);
         assert_eq!(values_of(template), None);
         let [one, other] = [(); 2].map(|()| neutral_blocks("", None).unwrap());

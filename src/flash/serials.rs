@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use asm2464::firmware::ConfigField;
 
-use super::identity::{is_nobodys, is_template};
+use super::identity::{is_nobodys, is_placeholder};
 
 /// A series of serial numbers: a text that stays, and a number at its end that counts up and keeps its width.
 ///
@@ -52,9 +52,9 @@ impl FromStr for SerialSeries {
             let most = ConfigField::Serial.range().len();
             return Err(format!("a serial number has at most {most} printable ASCII characters, as RACK-0001"));
         }
-        if is_template(start) {
+        if is_placeholder(start) {
             return Err(
-                "docks of several makers have AAAABBBB and four digits: begin with a text of your own".to_owned()
+                "docks of several makers have numbers like it: begin with a text of your own, as RACK-0001".to_owned()
             );
         }
         let of_word = start.len() - start.bytes().rev().take_while(u8::is_ascii_alphanumeric).count();
@@ -76,7 +76,7 @@ impl SerialSeries {
         let last = u128::from(self.form.radix()).pow(self.width as u32) - 1;
         let all = (self.first..=last).map(|number| self.written(number));
         // A number that identifies no unit is left out.
-        all.filter(|serial| !is_nobodys(serial) && !is_template(serial))
+        all.filter(|serial| !is_nobodys(serial) && !is_placeholder(serial))
     }
 
     fn written(&self, number: u128) -> String {
@@ -141,7 +141,7 @@ mod tests {
             ("LAB-00FE", "LAB-00FF", "LAB-0100"),
             ("0a9", "0aa", "0ab"),
             ("1EFEE3619F08", "1EFEE3619F09", "1EFEE3619F0A"),
-            ("99999999999999999997", "99999999999999999998", "99999999999999999999"),
+            ("40000000000000000997", "40000000000000000998", "40000000000000000999"),
         ] {
             assert_eq!(assigned(start, &["", "", ""], &[]), [start, second, third]);
         }
@@ -158,6 +158,7 @@ mod tests {
             ("123456789012345678901", "at most 20 printable ASCII"),
             ("Größe1", "printable ASCII"),
             ("AAAABBBB0004", "docks of several makers"),
+            ("AABBCCDD0031", "docks of several makers"),
         ] {
             let message = start.parse::<SerialSeries>().unwrap_err();
             assert!(message.contains(expected), "{start}: {message}");

@@ -15,6 +15,7 @@ use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
+use crate::unit;
 use crate::unit::facts::FlashPart;
 use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
@@ -143,7 +144,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
     let mut diagnosis =
         diagnosis.worded(|advice| command_line::advice_in_words(advice, &facts.unit.location, &context.command_line));
-    let recovery = if is_local { Recovery::of(&facts.unit, &images, &args.port.ids.suffix()) } else { None };
+    let recovery = if is_local && facts.unit.state == BridgeState::BootLoader {
+        let connected = unit::list(&args.port.ids.load()?).unwrap_or_default();
+        Some(Recovery::of(&facts.unit, &connected, &images, &args.port.ids.suffix()))
+    } else {
+        None
+    };
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }
@@ -221,23 +227,27 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
-    /// `suffix` is what each command needs to find the unit.
-    pub(super) fn of(unit: &UnitInfo, images: &Images, suffix: &str) -> Option<Self> {
-        if unit.state != BridgeState::BootLoader {
-            return None;
-        }
+    /// Looks for the backups of a unit in its boot loader where `flash` and `backup` put them. `connected` are the units
+    /// of this host. `suffix` is what each command needs to find the unit.
+    pub(super) fn of(unit: &UnitInfo, connected: &[UnitInfo], images: &Images, suffix: &str) -> Self {
         let device = unit.location.to_string();
         let flash = format!("asmpatch flash IMAGE --device {} --no-backup{suffix}", shell::word(&device));
-        Some(match BackupPlace::default().folder() {
-            Ok(folder) => Self::from_folder(unit, &folder, images, &flash, suffix),
+        match BackupPlace::default().folder() {
+            Ok(folder) => Self::from_folder(unit, connected, &folder, images, &flash, suffix),
             Err(error) => {
                 Self { steps: Vec::new(), otherwise: format!("{error}. `{flash}`, with the image of your choice") }
             }
-        })
+        }
     }
 
-    fn from_folder(unit: &UnitInfo, folder: &Path, images: &Images, flash: &str, suffix: &str) -> Self {
+    fn from_folder(
+        unit: &UnitInfo,
+        connected: &[UnitInfo],
+        folder: &Path,
+        images: &Images,
+        flash: &str,
+        suffix: &str,
+    ) -> Self {
         let invoked = InvokedCommand {
             writes: Writes::AnyImage,
             what: vec!["IMAGE".into()],
@@ -254,7 +264,8 @@ impl Recovery {
             }
         };
         let location = &unit.location;
-        let offers = offers(&fitting(unit, &[None, None], None, &filed), invoked.writes, &[], location, images);
+        let fitting = fitting(unit, &[None, None], None, &filed, connected);
+        let offers = offers(&fitting, invoked.writes, &[], location, images);
         let steps = WordedStep::each(&offers, &invoked, location);
         let place = folder.shown();
         let otherwise = if steps.is_empty() {

@@ -5,16 +5,19 @@ use std::path::Path;
 
 use crate::flash::backup_folder;
 use crate::flash::decide::Permission;
-use crate::flash::fitting::FittingBackup;
+use crate::flash::fitting::{FiledBackup, FittingBackup};
 use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, NextStep, Why, Writes};
 use crate::flash::session::{FlashJob, FlashUnit};
 use crate::shell;
+use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
+use asm2464::firmware::{BlockIndex, ConfigField};
 use asm2464_host::bridge::Location;
 use serde::Serialize;
 
 use crate::cli::arguments;
 use crate::cli::command_line::by_hand_on;
+use crate::cli::user_files;
 
 /// A step in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,8 +94,28 @@ fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
 }
 
 fn question(backup: &FittingBackup) -> String {
-    let FittingBackup { folder, serial, fit, .. } = backup;
-    format!("is {} (serial {}) this unit's backup? {fit}. Only if it is", folder.shown(), serial.shown())
+    let FittingBackup { filed, fit, .. } = backup;
+    let marks = marks(filed).join(", ");
+    format!("is {} ({}) this unit's backup? {fit}. Only if it is", filed.folder.shown(), marks.shown())
+}
+
+/// What tells a backup apart from those of other units with its serial number.
+fn marks(backup: &FiledBackup) -> Vec<String> {
+    let unit = &backup.unit;
+    let mut marks = vec![format!("serial {}", backup.serial())];
+    let names = backup.block(BlockIndex::Zero).map_or_else(
+        || unit.product.clone(),
+        |block| format!("{} {}", block.text(ConfigField::Manufacturer), block.text(ConfigField::Product)),
+    );
+    marks.push(names.trim().to_owned());
+    let date = backup.written.map(|time| format!(" on {}", user_files::day(time))).unwrap_or_default();
+    marks.push(format!("taken{date} at {}", unit.device));
+    marks.push(match backup.block(BlockIndex::One) {
+        Some(block) => format!("USB4 ID {}", to_hex(block.field(ConfigField::Usb4UniqueId), "")),
+        None => "without a valid block 1".to_owned(),
+    });
+    marks.retain(|mark| !mark.is_empty());
+    marks
 }
 
 /// The earlier backup that a step uses; `None` for this run's own.
@@ -238,6 +261,7 @@ mod tests {
     use crate::flash::backup::Backup;
     use crate::flash::backup::tests::sample_backup;
     use crate::flash::error::FlashError;
+    use crate::flash::fitting::tests::sample_filed;
     use crate::flash::fitting::{Fit, FittingBackup, offers};
     use crate::flash::progress::{FlashStep, StoppedState};
     use crate::flash::recovery::{FlashFailure, WrittenUnit};
@@ -290,9 +314,7 @@ mod tests {
 
     fn fitting_backup(folder: &Path, fit: Fit) -> FittingBackup {
         FittingBackup {
-            folder: folder.to_owned(),
-            serial: "A".to_owned(),
-            version: None,
+            filed: FiledBackup { folder: folder.to_owned(), ..sample_filed() },
             fit,
             has_identity: true,
             replaces_serial: false,
@@ -522,11 +544,15 @@ mod tests {
         let doubtful = fitting(Fit::PortOnly);
         assert!(doubtful.iter().all(|action| action.question.is_some()));
         let lines = lines(&doubtful);
-        assert!(lines[0].starts_with("is ") && lines[0].contains("serial A"), "{lines:?}");
+        let marks = "(serial AAAABBBB0060, tiny USB 3.2 PCIe TinyEnclosure, taken at 1-1, USB4 ID ";
+        assert!(lines[0].starts_with("is ") && lines[0].contains(marks), "{lines:?}");
         assert_eq!(lines.len(), 1 + 2 * 2, "the question is printed once: {lines:?}");
         // The certain backup shows that the board ran line 84, so the other one's line 85 needs `--other-line`.
-        let of_line =
-            |fit, line| FittingBackup { version: Some(FirmwareVersion([0x24, 4, 0x17, line, 0, 0])), ..found(fit) };
+        let of_line = |fit, line| {
+            let mut backup = found(fit);
+            backup.filed.unit.firmware_version = Some(FirmwareVersion([0x24, 4, 0x17, line, 0, 0]).to_string());
+            backup
+        };
         let both = [of_line(Fit::Certain, 0x84), of_line(Fit::PortOnly, 0x85)];
         let both = offered(&both, &[]);
         let restores =

@@ -351,7 +351,7 @@ impl FrontEnd for Terminal<'_> {
             WriteQuestion::Write(1) => "Write this unit?".to_owned(),
             WriteQuestion::Write(count) => format!("Write these {count} units?"),
             WriteQuestion::KnownIdentity { device, backup } => {
-                let folder = backup.folder.shown();
+                let folder = backup.filed.folder.shown();
                 format!("{}: give it another identity, though {folder} may have its own?", device.shown())
             }
             WriteQuestion::UnknownNeighbours { device, why } => {

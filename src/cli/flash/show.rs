@@ -116,7 +116,7 @@ pub fn plan(
         line("clone", &format!("the unit gets {cloned}"));
     }
     if let Some(backup) = terms.own_backups.first() {
-        let folder = backup.folder.shown();
+        let folder = backup.filed.folder.shown();
         line("identity", &format!("not the unit's own, which {folder} may have"));
     }
     let order = match plan.attached.state {

@@ -229,7 +229,7 @@ impl Examined {
             && allowed.unasked
         {
             let label = Kind::Refused.code("asmpatch::flash::own_backup");
-            let folder = backup.folder.display();
+            let folder = backup.filed.folder.display();
             let why = format!("the unit would get an identity that is not its own, although {folder} may have that");
             return Decision::OwnBackup(refusal(label, why));
         }

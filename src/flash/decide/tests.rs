@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
+use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::Running;
 use super::samples::{block_one, block_zero};
@@ -345,14 +346,12 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
     let plan = planned(&seen, blocks("A").map(|block| block.unwrap()), BlockSource::Backup, &image);
     let FirmwareVersion([a, b, c, series, ..]) = image.version();
     let older = FirmwareVersion([a, b, c, series ^ 1, 0, 0]);
-    let backup = |version, fit| FittingBackup {
-        folder: "b".into(),
-        serial: "A".to_owned(),
-        version: Some(version),
-        fit,
-        has_identity: true,
-        replaces_serial: false,
+    let ran = |version: FirmwareVersion| {
+        let mut filed = sample_filed();
+        filed.unit.firmware_version = Some(version.to_string());
+        filed
     };
+    let backup = |version, fit| FittingBackup { filed: ran(version), fit, has_identity: true, replaces_serial: false };
     let allowed = Allowed { unproven: true, clone_identity: true, ..Allowed::default() };
     let decide = |backups: &[FittingBackup], allowed| {
         decide(&[&examined(&seen, &plan, backups)], &subject(), allowed, &ALONE).remove(0)
@@ -394,9 +393,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let seen = observed("1-1", [None, None], None);
     let known = known_blocks().map(|block| *block.bytes());
     let backup = |has_identity| FittingBackup {
-        folder: "b".into(),
-        serial: "A".to_owned(),
-        version: None,
+        filed: sample_filed(),
         fit: Fit::PortOnly,
         has_identity,
         replaces_serial: false,

@@ -339,16 +339,17 @@ impl FlashJob {
                 || unit.seen.running.version.is_none()
                 || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };
-        let mut at_stake: Vec<&mut Examined> = units.iter_mut().filter_map(|unit| unit.examined.as_mut()).collect();
-        at_stake.retain(|unit| is_at_stake(unit));
         let Some(folder) = &self.earlier_backups else { return Ok(()) };
-        if at_stake.is_empty() {
+        if !units.iter().filter_map(|unit| unit.examined.as_ref()).any(is_at_stake) {
             return Ok(());
         }
         let filed = backup_folder::filed(folder)?;
+        let connected = with_neighbours(units, &neighbours(units, unit::list(&self.devices)));
+        let mut at_stake: Vec<&mut Examined> = units.iter_mut().filter_map(|unit| unit.examined.as_mut()).collect();
+        at_stake.retain(|unit| is_at_stake(unit));
         for Examined { seen, plan, backups, .. } in at_stake {
             let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
-            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
+            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed, &connected);
         }
         Ok(())
     }
@@ -394,13 +395,13 @@ impl FlashJob {
 
     /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
     /// with this unit's identity.
-    fn instead_of_foreign(&self, unit: &FlashUnit) -> Vec<NextStep> {
+    fn instead_of_foreign(&self, unit: &FlashUnit, connected: &[UnitInfo]) -> Vec<NextStep> {
         let Some(Examined { seen, .. }) = &unit.examined else { return Vec::new() };
         let attached = &seen.attached;
         let mut permissions = unit.again.clone();
         permissions.retain(|permission| *permission != Permission::CloneIdentity);
         let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
-        let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default());
+        let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default(), connected);
         let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &self.images);
         // The boot loader keeps no identity, and can't be backed up.
         if !is_readable(attached.state) {
@@ -417,6 +418,7 @@ impl FlashJob {
 
     fn decide_each(&self, units: &mut [FlashUnit]) {
         let connected = neighbours(units, unit::list(&self.devices));
+        let all = with_neighbours(units, &connected);
         let examined: Vec<&Examined> = units.iter().filter_map(|unit| unit.examined.as_ref()).collect();
         let allowed = self.allowed;
         let mut permissions = Vec::new();
@@ -431,7 +433,7 @@ impl FlashJob {
             unit.instead = match &decision {
                 Decision::NoBackup(_) => self.instead(unit, false),
                 Decision::OwnBackup(_) => self.instead(unit, true),
-                Decision::OthersBackup(_) => self.instead_of_foreign(unit),
+                Decision::OthersBackup(_) => self.instead_of_foreign(unit, &all),
                 Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, true),
                 Decision::Write(_) | Decision::Nothing | Decision::Refused(_) => Vec::new(),
             };
@@ -523,6 +525,13 @@ fn neighbours<E: ToString>(units: &[FlashUnit], listed: Result<Vec<UnitInfo>, E>
     let mut others = listed.map_err(|error| error.to_string())?;
     others.retain(|other| units.iter().all(|unit| unit.device != other.location.to_string()));
     Ok(others)
+}
+
+/// The units of a run and its neighbours, as far as the system lists them.
+fn with_neighbours(units: &[FlashUnit], neighbours: &Neighbours) -> Vec<UnitInfo> {
+    let examined = units.iter().filter_map(|unit| unit.examined.as_ref());
+    let of_run = examined.map(|unit| unit.seen.attached.clone());
+    of_run.chain(neighbours.iter().flatten().cloned()).collect()
 }
 
 #[cfg(test)]

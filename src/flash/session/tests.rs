@@ -16,6 +16,7 @@ use super::super::behaviour::Runs;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
 use super::super::fitting::Fit;
+use super::super::fitting::tests::sample_filed;
 use super::super::progress::{FlashProgress, FlashStep, StoppedState};
 use super::super::recovery::FlashFailure;
 use super::*;
@@ -221,14 +222,7 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
 fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
     let location: Location = PLACE.parse().unwrap();
     let report = FlashReport::new(location.clone());
-    let doubt = FittingBackup {
-        folder: "b".into(),
-        serial: "A".to_owned(),
-        version: None,
-        fit: Fit::PortOnly,
-        has_identity: true,
-        replaces_serial: false,
-    };
+    let doubt = FittingBackup { filed: sample_filed(), fit: Fit::PortOnly, has_identity: true, replaces_serial: false };
     let look = |only_if, act| NextStep { why: Why::See, only_if, act };
     let failure = FlashFailure {
         error: FlashError::not_back(Duration::ZERO),

@@ -86,7 +86,7 @@ fn a_backup_that_agrees_only_in_its_port_is_offered_as_a_question() {
     let printed = page["recovery"].as_array().unwrap();
     assert_eq!(printed.len(), 2, "{page:#}");
     for action in printed {
-        assert!(action["question"].as_str().unwrap().contains("(serial DOCK7)"), "{page:#}");
+        assert!(action["question"].as_str().unwrap().contains("(serial DOCK7, "), "{page:#}");
     }
     // Once its owner has said yes, the command works.
     let output = run(&rig, printed[0]["command"].as_str().unwrap());
@@ -138,15 +138,15 @@ fn set_usb4(cells: &mut [u8], byte: u8) {
 }
 
 #[test]
-fn a_serial_number_of_the_vendors_template_finds_a_backup_but_proves_nothing() {
+fn a_placeholder_finds_a_backup_but_proves_nothing() {
     // The owner's other dock has the same number, and the only backup.
-    let rig = Rig::new("serial = 'AAAABBBB0007'\n");
+    let rig = Rig::new("serial = 'AABBCCDD0031'\n");
     let mut others = rig.cells();
     set_usb4(&mut others, 1);
     fs::write(rig.dir().join("flash.bin"), &others).unwrap();
     fs::rename(rig.dir(), rig.home.path().join("other")).unwrap();
     process::good(rig.home.path(), &["backup", "--device", "virtual:other"]);
-    rig.tell("serial = 'AAAABBBB0007'\n");
+    rig.tell("serial = 'AABBCCDD0031'\n");
     let mut own = rig.cells();
     set_usb4(&mut own, 2);
     own[0x100..0x104].fill(0xFF);
@@ -159,7 +159,9 @@ fn a_serial_number_of_the_vendors_template_finds_a_backup_but_proves_nothing() {
         let is_from_backup = step["command"].as_str().unwrap().contains("backups/");
         assert_eq!(step["question"].is_string(), is_from_backup, "{step:#}");
     }
-    assert!(offered[0][0]["question"].as_str().unwrap().contains("(serial AAAABBBB0007)"), "{page:#}");
+    let question = offered[0][0]["question"].as_str().unwrap();
+    assert!(question.contains("(serial AABBCCDD0031, ASMedia ASM246X USB4 NVMe, taken on "), "{question}");
+    assert!(question.contains(" at virtual:other, USB4 ID "), "{question}");
     let text = process::text(&process::run(rig.home.path(), &["doctor", "--device", "virtual:unit"]));
     let restores: Vec<&str> = text.lines().filter(|line| line.contains("asmpatch restore ")).collect();
     assert!(restores.iter().all(|line| !line.contains("--yes")), "{text}");

@@ -35,7 +35,7 @@ const PATCHES: &[(&str, &str)] = data![
     "patches/status-0x2a12.toml",
 ];
 
-/// The pages of docs/ for users and firmware authors: build.rs makes it.
+/// The pages of docs/ for users and firmware authors, and sections of README.md: build.rs makes it.
 const PAGES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/docs.zip"));
 
 /// Returns the page of docs/ with this file name, if there is one.
@@ -56,6 +56,11 @@ pub fn page_names() -> Vec<String> {
     }
     names.sort();
     names
+}
+
+/// Returns the paths of the pages of docs/ that the program does not have.
+pub fn pages_left_out() -> Vec<String> {
+    page("left-out").unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Loads the embedded patches.
@@ -119,15 +124,25 @@ mod tests {
 
     #[test]
     fn the_pages_in_the_binary_are_those_of_the_documents() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let docs = root.join("docs");
+        let readme = fs::read_to_string(root.join("README.md")).unwrap();
         for name in page_names() {
             let file = format!("{name}.md");
+            if ["first-steps", "which-firmware"].contains(&&*name) {
+                // Its first heading is the page's title.
+                assert!(readme.contains(&format!("#{}", page(&file).unwrap())), "{name}");
+                continue;
+            }
             let path = Some(docs.join(&file)).filter(|path| path.exists()).unwrap_or(docs.join("lab").join(&file));
             assert_eq!(page(&file).unwrap(), fs::read_to_string(path).unwrap(), "{name}");
         }
         for name in ["README", "chip", "errors", "recovery", "doctor", "formats", "platforms", "tiny-gpu"] {
             assert!(page_names().iter().any(|page| page == name), "{name}");
         }
+        let left_out = pages_left_out();
+        assert!(left_out.contains(&"docs/architecture.md".to_owned()), "{left_out:?}");
+        assert!(left_out.iter().all(|path| root.join(path).exists()), "{left_out:?}");
     }
 
     #[test]

@@ -257,7 +257,7 @@ fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Opti
         Advice::PatchIdentity => format!("the default patches give the image its identity: {}", patched()),
         Advice::FlashForRuntime => format!(
             "{OPEN_RUNTIME} needs the open firmware: {}\n{PATCHED_RUNTIME} needs the patched vendor firmware: {}\n\
-             README.md says how. A USB4 or Thunderbolt host needs neither",
+             `asmpatch help which-firmware` says how. A USB4 or Thunderbolt host needs neither",
             open(),
             patched()
         ),

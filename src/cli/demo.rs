@@ -326,7 +326,7 @@ fn next(context: &Context, kept: Option<&Path>) {
     outln!("{ROADS}");
     outln!("Then: `asmpatch doctor` (can a runtime start?), `asmpatch bench` (how fast?)");
     let whole = if context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
-    outln!("{whole}Read on: README.md, \"First steps\".");
+    outln!("{whole}Read on: `asmpatch help first-steps`");
     outln!("A stopped flash can be finished or undone: `asmpatch help recovery`");
 }
 

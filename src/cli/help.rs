@@ -14,22 +14,29 @@ use super::arguments::DeviceIds;
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
-use super::{print, terminal};
+use super::{pages, print, terminal};
 use crate::{embedded, suggest};
 
 /// Print a command's help, a page of the documents, or advice on an error.
 ///
 /// A page is a file of docs/: the program carries those for users and firmware authors. `asmpatch help README` lists
-/// all. One that has a command's name takes its whole name, as in `asmpatch help bench.md`.
+/// all. One that has a command's name takes its whole name, as in `asmpatch help bench.md`. A long page is shown by
+/// its sections: name one after it, or add --all. On a terminal, $PAGER or less shows what doesn't fit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   asmpatch help flash             as asmpatch flash --help
+  asmpatch help first-steps       from a new dock to a GPU that works
   asmpatch help recovery          each state of a dock, and the way out
+  asmpatch help recovery \"The unit is not listed\"
   asmpatch help asmpatch::usb::permission")]
 pub struct Args {
     /// A command, a page, or an error's code as it is printed. Without it, the list of commands.
-    #[arg(value_name = "COMMAND|PAGE|CODE")]
+    #[arg(value_name = "COMMAND|PAGE [SECTION]|CODE")]
     topic: Vec<String>,
+
+    /// Print the whole page, also if it is long.
+    #[arg(long)]
+    all: bool,
 }
 
 /// Runs the subcommand.
@@ -42,13 +49,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         print::whole(&help.ansi().to_string());
         return Ok(Exit::Done);
     }
-    let topic = topic.join(" ");
-    if let Some(page) = page(&topic) {
-        match terminal::stdout_width() {
-            Some(width) => print::whole(&terminal::fold_page(&page, terminal::text_width(Some(width)))),
-            None => print::whole(&page),
-        }
+    if let Some((page, section)) = pages::page_and_section(&topic) {
+        pages::show(topic[0], &page, &section, args.all)?;
         return Ok(Exit::Done);
+    }
+    let topic = topic.join(" ");
+    let file = pages::file_of(&topic);
+    if let Some(path) = embedded::pages_left_out().iter().find(|path| path.ends_with(&format!("/{file}"))) {
+        let message = format!("{path} is a page of asmpatch's repository, not of the program");
+        return Err(Failure::new(Kind::Usage.code("asmpatch::help::page_elsewhere"), message).into());
     }
     if let Some((code, status, advice)) = code(&topic, &context.command_line) {
         outln!("{code}: exit status {status}");
@@ -74,13 +83,6 @@ fn command_help(path: &[&str]) -> Option<clap::builder::StyledStr> {
     Some(below.render_long_help())
 }
 
-/// Returns the page of docs/ that is named by its name, its file or its path.
-fn page(name: &str) -> Option<String> {
-    let name = name.strip_prefix("docs/").unwrap_or(name);
-    let name = name.strip_prefix("lab/").unwrap_or(name);
-    embedded::page(name).or_else(|| embedded::page(&format!("{name}.md")))
-}
-
 /// Returns an error's code as it is printed, the exit status and the advice. The library's name for the code serves too.
 fn code(name: &str, line: &CommandLine) -> Option<(&'static str, String, String)> {
     let prefix = ["asm2464", "asmpatch"].iter().find_map(|prefix| name.strip_prefix(prefix)?.strip_prefix("::"));
@@ -98,7 +100,9 @@ fn code(name: &str, line: &CommandLine) -> Option<(&'static str, String, String)
 #[cfg(test)]
 pub fn is_topic(words: &[&str]) -> bool {
     let name = words.join(" ");
-    command_help(words).is_some() || page(&name).is_some() || errors::codes().any(|code| code == name)
+    let is_page = pages::page_and_section(words)
+        .is_some_and(|(page, section)| section.is_empty() || pages::has_section(&page, &section));
+    command_help(words).is_some() || is_page || errors::codes().any(|code| code == name)
 }
 
 /// The commands by what they are for, in the order in which you use them.
@@ -123,7 +127,7 @@ pub fn arranged(command: Command) -> Command {
     with_headings(command)
         .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
         .help_template(format!(
-            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}{{after-help}}"
+            "{{about-with-newline}}\n{ROADS}\n\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}{{after-help}}"
         ))
 }
 
@@ -175,7 +179,9 @@ pub fn write_man(args: &ManArgs, _context: &Context) -> Result<Exit, AnyFailure>
         Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
     };
     file::make_folder(&args.dir).map_err(failed)?;
-    let mut command = with_whole_help(super::command());
+    let command = super::command();
+    let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+    let mut command = with_whole_help(command.long_about(format!("{about}\n\n{ROADS}")));
     command.build();
     let mut pages = Vec::new();
     render_pages(command, &args.dir, &mut pages).map_err(failed)?;
@@ -315,10 +321,10 @@ mod tests {
         assert_eq!(command_help(&["config", "set"]).unwrap().to_string(), help(&["config", "set"]));
         assert!(command_help(&[]).unwrap().to_string().contains("asmpatch flash ed4e39b"));
         for name in ["recovery", "recovery.md", "docs/recovery.md", "lab/chip.md"] {
-            assert!(page(name).unwrap().starts_with("# "), "{name}");
+            assert!(pages::page(name).unwrap().starts_with("# "), "{name}");
         }
         // A command has the bare name.
-        assert!(command_help(&["bench"]).is_some() && page("bench.md").is_some());
+        assert!(command_help(&["bench"]).is_some() && pages::page("bench.md").is_some());
         let line = CommandLine::default();
         for name in ["asmpatch::usb::permission", "asm2464::usb::permission", "usb::permission"] {
             let (code, status, advice) = code(name, &line).unwrap();
@@ -326,7 +332,7 @@ mod tests {
             assert!(advice.contains("asmpatch udev"), "{advice}");
         }
         assert!(errors::codes().all(|name| code(name, &line).is_some()));
-        assert!(page("../Cargo.toml").is_none() && code("usb", &line).is_none());
+        assert!(pages::page("../Cargo.toml").is_none() && code("usb", &line).is_none());
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod interrupt;
 mod list;
 mod log;
 mod make_patch;
+mod pages;
 mod patch;
 mod pcie;
 mod reset;
@@ -58,8 +59,8 @@ const ABOUT: &str = "Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge
 
 /// The parsed command line.
 #[derive(Debug, Parser)]
-#[command(about = ABOUT, long_about = format!("{ABOUT}\n\n{}\n\nEach command prints the next; `asmpatch doctor` says whether a \
-runtime can start. `asmpatch demo` shows the whole trip on a virtual unit, with nothing attached.", help::ROADS))]
+#[command(about = ABOUT, long_about = format!("{ABOUT}\n\nEach command prints the next; `asmpatch doctor` says whether a \
+runtime can start. `asmpatch demo` shows the whole trip on a virtual unit, with nothing attached."))]
 #[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, disable_help_subcommand = true, max_term_width = terminal::WIDEST_TEXT)]
 #[command(after_help = EXIT_STATUSES)]
 pub struct Cli {

@@ -65,6 +65,19 @@ pub fn stdout_width() -> Option<usize> {
     if io::stdout().is_terminal() { columns(&Term::stdout()) } else { None }
 }
 
+/// Returns how many lines stdout has, if it is a terminal that can show pages.
+pub fn stdout_height() -> Option<usize> {
+    if !io::stdout().is_terminal() || is_dumb() {
+        return None;
+    }
+    Term::stdout().size_checked().map(|(lines, _)| usize::from(lines))
+}
+
+/// Whether the terminal can't move its cursor.
+fn is_dumb() -> bool {
+    env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
 /// Returns how many columns stderr has, if it is a terminal.
 pub fn stderr_width() -> Option<usize> {
     if io::stderr().is_terminal() { columns(&Term::stderr()) } else { None }
@@ -76,8 +89,7 @@ fn columns(terminal: &Term) -> Option<usize> {
 
 /// Draws on stderr, unless nothing can be drawn there.
 fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
-    let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    if !is_wanted || is_dumb {
+    if !is_wanted || is_dumb() {
         return ProgressDrawTarget::hidden();
     }
     ProgressDrawTarget::term_like_with_hz(Box::new(Unfailing(Term::buffered_stderr())), HZ)

@@ -212,7 +212,7 @@ fn each_page_of_the_documents_fits_the_terminal_but_for_commands() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let folder = tempfile::tempdir().unwrap();
     for page in ["recovery", "bench.md", "docs/virtual-unit.md"] {
-        let seen = at_terminal(folder.path(), &format!("asmpatch help {page}"));
+        let seen = at_terminal(folder.path(), &format!("PAGER=cat asmpatch help {page} --all"));
         assert_eq!(seen.status, Some(0), "{page}");
         // Blocks of code, long words and commands stay whole.
         let mut is_code = false;
@@ -226,6 +226,15 @@ fn each_page_of_the_documents_fits_the_terminal_but_for_commands() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(&seen.text()), words(&text), "{page}");
     }
+}
+
+#[test]
+fn a_page_longer_than_the_terminal_goes_through_the_pager_and_without_one_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines =
+        |pager: &str| at_terminal(folder.path(), &format!("PAGER='{pager}' asmpatch help recovery --all")).lines;
+    assert_eq!(lines("head -n 1").concat(), "# Recovery");
+    assert!(lines("no-such-pager").len() > 100);
 }
 
 #[test]

@@ -112,6 +112,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::read", "the file is there: check that you may read it, and that its disk works";
     "asmpatch::file::write",
         "check that the folder exists, that you may write to it, and that the disk has room; no partial file is left";
+    "asmpatch::help::page_elsewhere",
+        "it is for those who build on asmpatch: read it in the repository, or in the docs folder of an installed package";
+    "asmpatch::help::section", "the page's name alone lists its sections, and `--all` prints the whole page";
     "asmpatch::help::topic",
         "`asmpatch help` lists the commands, and `asmpatch help README` the pages; a code stands in an error's first line";
     "asmpatch::http::connect",

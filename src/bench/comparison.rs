@@ -216,8 +216,14 @@ mod tests {
         assert_eq!(judged(BridgeState::Vendor, BusSpeed::Super), [(DataPath::E4Stock, true)]);
         let streams = [(DataPath::F0Write, false), (DataPath::F0Read, true)];
         let open = |speed| judged(BridgeState::OpenFirmware, speed);
-        assert_eq!(open(BusSpeed::SuperPlus), [&streams[..], &[(DataPath::F2Out, false)]].concat());
-        assert_eq!(open(BusSpeed::Super), [&streams[..], &[(DataPath::F2Out, true)]].concat());
+        let at_20_gbit = BusSpeed::SuperPlus { mbit_per_s: Some(20_000) };
+        for speed in [BusSpeed::SUPER_PLUS, at_20_gbit] {
+            assert_eq!(open(speed), [&streams[..], &[(DataPath::F2Out, false)]].concat());
+        }
+        let at_least_5_gbit = BusSpeed::Unknown { at_least: Some(5_000) };
+        for speed in [BusSpeed::Super, at_least_5_gbit] {
+            assert_eq!(open(speed), [&streams[..], &[(DataPath::F2Out, true)]].concat());
+        }
         assert_eq!(open(BusSpeed::High), streams, "no figure is published for F2 at 480 Mbit/s");
     }
 }

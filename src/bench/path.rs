@@ -108,8 +108,8 @@ enum Depth {
 #[derive(Clone, Copy)]
 pub(super) struct Published {
     pub(super) firmware: BridgeState,
-    /// The speed of the link that it is for; `None` is any.
-    pub(super) speed: Option<BusSpeed>,
+    /// Mbit/s that the link has at least; 0 is any.
+    pub(super) from_mbit_per_s: u32,
     pub(super) mb_per_s: f64,
     /// Who published it.
     pub(super) source: &'static str,
@@ -118,20 +118,18 @@ pub(super) struct Published {
 /// A figure of the vendor's firmware, whatever the link's speed.
 const fn vendors(mb_per_s: f64) -> Published {
     let source = "USBGPU.md in github.com/tinygrad/asm2464pd-firmware, \"Speed Comparison\"";
-    Published { firmware: BridgeState::Vendor, speed: None, mb_per_s, source }
+    Published { firmware: BridgeState::Vendor, from_mbit_per_s: 0, mb_per_s, source }
 }
 
 /// A figure of the open firmware.
-const fn opens(mb_per_s: f64, speed: Option<BusSpeed>) -> Published {
+const fn opens(mb_per_s: f64, from_mbit_per_s: u32) -> Published {
     let source = "README of github.com/tinygrad/asm2464pd-firmware: measured on a unit at 10 Gbit/s";
-    Published { firmware: BridgeState::OpenFirmware, speed, mb_per_s, source }
+    Published { firmware: BridgeState::OpenFirmware, from_mbit_per_s, mb_per_s, source }
 }
 
 /// The open firmware's figure of F2 out at 5 Gbit/s.
-const F2_AT_5: Published = Published {
-    source: "tinygrad pull request 17663: copies to a GPU from a phone-class host",
-    ..opens(323.0, Some(BusSpeed::Super))
-};
+const F2_AT_5: Published =
+    Published { source: "tinygrad pull request 17663: copies to a GPU from a phone-class host", ..opens(323.0, 5_000) };
 
 /// Declares the paths in the order of measurement, each as a row of the table.
 macro_rules! paths {
@@ -280,7 +278,7 @@ paths! {
         step: 4,
         sizes: &[64, 1024, 16_384, 65_536],
         depth: Depth::Planned,
-        published: &[opens(3.6, None)],
+        published: &[opens(3.6, 0)],
         colour: [0xE6, 0x9F, 0x00],
     }
     /// F0, a stream of memory reads.
@@ -294,7 +292,7 @@ paths! {
         step: 4,
         sizes: &[64, 1024, 16_384, 65_536],
         depth: Depth::Planned,
-        published: &[opens(1.8, None)],
+        published: &[opens(1.8, 0)],
         colour: [0x00, 0x9E, 0x73],
     }
     /// F2: host to SRAM by hardware DMA. A GPU runtime sends data to the open firmware this way.
@@ -308,7 +306,7 @@ paths! {
         step: SRAM_SECTOR_LEN,
         sizes: &[4096, 65_536, 262_144, 524_288],
         depth: Depth::Planned,
-        published: &[opens(700.0, Some(BusSpeed::SuperPlus)), F2_AT_5],
+        published: &[opens(700.0, 10_000), F2_AT_5],
         colour: [0xD5, 0x5E, 0x00],
     }
 }
@@ -364,11 +362,9 @@ impl DataPath {
         matches!(self.check(), Some(IntegrityCheck::Memory))
     }
 
-    /// The figure that is published for the path on this firmware, at this speed of the link.
+    /// The figure that is published for the path on this firmware, at this speed of the link or below it.
     pub(super) fn published(self, firmware: BridgeState, speed: BusSpeed) -> Option<&'static Published> {
-        let is_for = |figure: &&Published| {
-            figure.firmware == firmware && figure.speed.is_none_or(|of_figure| of_figure == speed)
-        };
+        let is_for = |figure: &&Published| figure.firmware == firmware && speed.at_least() >= figure.from_mbit_per_s;
         self.properties().published.iter().find(is_for)
     }
 

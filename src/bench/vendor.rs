@@ -44,7 +44,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     }
 
     fn speed(&self) -> BusSpeed {
-        BusSpeed::Unknown
+        BusSpeed::UNKNOWN
     }
 
     fn depths(&mut self) -> (usize, Vec<usize>) {

@@ -161,13 +161,17 @@ fn problem(verdict: Verdict, problem: &Problem) -> Finding {
 
 fn usb(facts: &Facts) -> Finding {
     let speed = facts.unit.speed;
+    if speed.is_slow() {
+        let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
+        return advise(Bad, found, Advice::RetrainLink { restarts: retrains(&facts.unit) });
+    }
     match speed {
-        BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
-        BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
-        BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
-            let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
-            advise(Bad, found, Advice::RetrainLink { restarts: retrains(&facts.unit) })
+        BusSpeed::Unknown { at_least: None } => line(Unknown, "the system doesn't say the speed"),
+        BusSpeed::Unknown { at_least: Some(_) } if speed.is_super() => {
+            line(Good, format!("{speed}, by its descriptors"))
         }
+        BusSpeed::Unknown { at_least: Some(_) } => line(Unknown, format!("{speed}, by its descriptors")),
+        _ => line(Good, speed.to_string()),
     }
 }
 

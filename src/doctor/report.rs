@@ -95,7 +95,12 @@ impl Report {
             let message = format!("{name} is a report of format {schema}, which holds verdicts in place of facts");
             return Err(Failure::new(Kind::BadInput.code("asmpatch::doctor::old_report"), message));
         }
-        serde_json::from_value(value).map_err(|error| none(&error))
+        let mut report: Self = serde_json::from_value(value).map_err(|error| none(&error))?;
+        // Versions that knew no link above 10 Gbit/s wrote "unknown" for one.
+        if let Some(descriptors) = &report.facts.descriptors {
+            report.facts.unit.speed = report.facts.unit.speed.or_proved_by(descriptors);
+        }
+        Ok(report)
     }
 }
 

@@ -1,5 +1,5 @@
-//! `doctor` on units that run the vendor's image, the open one, and a newer build of it, which `ASMPATCH_VENDOR_IMAGE`,
-//! `ASMPATCH_OPEN_IMAGE` and `ASMPATCH_OPEN_NEW_IMAGE` name.
+//! `doctor` on units that run the vendor's image, the open one, and newer builds of it, which `ASMPATCH_VENDOR_IMAGE`,
+//! `ASMPATCH_OPEN_IMAGE`, `ASMPATCH_OPEN_JUNE_IMAGE` and `ASMPATCH_OPEN_NEW_IMAGE` name.
 
 use std::path::Path;
 
@@ -96,6 +96,29 @@ fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
         // The sensor's unit is 1.04 mA.
         assert!(measured("current_ma").is_some_and(|current| current.abs_diff(2200) <= 1), "{report:#}");
         assert_eq!(report["facts"]["supply"]["is"]["has_fault"], fault, "{report:#}");
+    }
+}
+
+/// Build 8372613: its C0 has voltage and current, and no fault line.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_JUNE_IMAGE"]
+fn a_build_whose_c0_has_4_bytes_shows_its_voltage_and_says_nothing_of_a_fault() {
+    let home = tempfile::tempdir().unwrap();
+    let open = chip_images::path("ASMPATCH_OPEN_JUNE_IMAGE");
+    std::fs::create_dir(home.path().join("unit")).unwrap();
+    std::fs::write(home.path().join("unit/bridge.toml"), "supply = { voltage-mv = 12100, current-ma = 2200 }\n")
+        .unwrap();
+    good(home.path(), &["flash", &open, "--device", "virtual:unit", "--yes"]);
+    let (_, page, report) = doctor(home.path());
+    let line = page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == "12 V").unwrap();
+    assert!(line["verdict"] == "good" && line["found"].as_str().unwrap().contains("12.10 V"), "{line:#}");
+    assert_eq!(report["facts"]["supply"]["is"].get("has_fault"), None, "{report:#}");
+    for words in [&["pcie"][..], &["pcie", "reset"]] {
+        let shown = json(home.path(), &[words, &["--device", "virtual:unit", "--json"]].concat());
+        assert_eq!(
+            (&shown["supply"]["voltage_mv"], &shown["supply_fault"]),
+            (&12_100.into(), &serde_json::Value::Null)
+        );
     }
 }
 

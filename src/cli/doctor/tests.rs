@@ -145,6 +145,33 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
 }
 
 #[test]
+fn a_report_keeps_each_speed_and_an_older_ones_unknown_speed_is_what_its_descriptors_prove() {
+    let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+    let at_20_gbit = BusSpeed::SuperPlus { mbit_per_s: Some(20_000) };
+    let at_least_5_gbit = BusSpeed::Unknown { at_least: Some(5_000) };
+    for (speed, keys, shown) in [
+        (at_20_gbit, "\"speed\": \"super-plus\",\n      \"speed_mbit_per_s\": 20000,", "20 Gbit/s"),
+        (BusSpeed::SuperPlus { mbit_per_s: None }, "\"speed\": \"super-plus\",", "10 Gbit/s or more"),
+        (at_least_5_gbit, "\"speed\": \"unknown\",\n      \"speed_at_least_mbit_per_s\": 5000,", "at least 5 Gbit/s"),
+    ] {
+        seen.unit.speed = speed;
+        let text = report(&seen);
+        assert!(text.contains(keys), "{text}");
+        let again = Report::parse("report.json", text.as_bytes()).unwrap().facts;
+        assert_eq!(again.unit.speed, speed);
+        let page = diagnose(&again);
+        assert_eq!(line(&page, "USB").verdict, Verdict::Good);
+        assert!(line(&page, "USB").found.contains(shown), "{page:#?}");
+    }
+    seen.unit.speed = BusSpeed::UNKNOWN;
+    let older = Report::parse("report.json", report(&seen).as_bytes()).unwrap().facts;
+    assert_eq!(older.unit.speed, at_least_5_gbit);
+    seen.descriptors = None;
+    let nothing = Report::parse("report.json", report(&seen).as_bytes()).unwrap().facts;
+    assert_eq!(line(&diagnose(&nothing), "USB").verdict, Verdict::Unknown);
+}
+
+#[test]
 fn a_supply_keeps_a_runtime_from_starting_below_5_v_or_with_a_fault_and_sags_above() {
     let measured = |voltage_mv| Some(SupplyMeasurement { voltage_mv, current_ma: 100 });
     for (measured, has_fault, verdict, found) in [

@@ -59,6 +59,7 @@ pub use pipes::{
     ControlPipes, Endpoint, Monitor, Monitors, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
     TransferEnd, TransferId, Watched, control_data_len, deadline,
 };
+pub(crate) use port::SUPER_SPEED_PACKET;
 pub use port::{BusSpeed, Location, Port, PortPath, UnitInfo};
 pub use storage::{Behind, Storage};
 pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};

@@ -171,38 +171,178 @@ impl FromStr for Location {
 }
 
 /// The bus speed that a unit has negotiated.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize, serde::Deserialize,
-)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemas", schemars(rename = "Speed"))]
-#[serde(rename_all = "kebab-case")]
+///
+/// Speeds have no order: an unknown one is neither slower nor faster than another. Ask [`BusSpeed::is_slow`] or
+/// [`BusSpeed::at_least`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "speed", rename_all = "kebab-case")]
 pub enum BusSpeed {
     /// The system does not report it.
-    #[display("unknown")]
-    Unknown,
+    #[display("unknown{}", at_least.map(|least| format!(", at least {}", rate(least))).unwrap_or_default())]
+    Unknown {
+        /// Mbit/s that the unit's descriptors prove. Left out if they prove nothing.
+        #[serde(rename = "speed_at_least_mbit_per_s", default, skip_serializing_if = "Option::is_none")]
+        at_least: Option<u32>,
+    },
     /// 1.5 Mbit/s.
     #[display("1.5 Mbit/s")]
     Low,
     /// 12 Mbit/s.
-    #[display("12 Mbit/s")]
+    #[display("{}", rate(FULL))]
     Full,
     /// 480 Mbit/s: UAS runs without streams.
-    #[display("480 Mbit/s")]
+    #[display("{}", rate(HIGH))]
     High,
     /// 5 Gbit/s.
-    #[display("5 Gbit/s")]
+    #[display("{}", rate(SUPER))]
     Super,
-    /// 10 Gbit/s and up.
-    #[display("10 Gbit/s")]
-    SuperPlus,
+    /// 10 Gbit/s or more.
+    #[display("{}", mbit_per_s.map_or_else(|| format!("{} or more", rate(SUPER_PLUS)), rate))]
+    SuperPlus {
+        /// Mbit/s. Left out if the system doesn't say how many.
+        #[serde(rename = "speed_mbit_per_s", default, skip_serializing_if = "Option::is_none")]
+        mbit_per_s: Option<u32>,
+    },
 }
 
+/// Its keys stand among a unit's, which are left out as a whole where there is no unit, so they are described without a
+/// choice.
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for BusSpeed {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Speed".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "properties": {
+                "speed": {
+                    "description": "The unit's speed; super-plus is 10 Gbit/s or more.",
+                    "enum": ["unknown", "low", "full", "high", "super", "super-plus"],
+                    "type": "string",
+                },
+                "speed_at_least_mbit_per_s": {
+                    "description": "If the speed is unknown: Mbit/s that the unit's descriptors prove, if they prove any.",
+                    "minimum": 0,
+                    "type": "integer",
+                },
+                "speed_mbit_per_s": {
+                    "description": "If it is super-plus: Mbit/s, if the system says how many.",
+                    "minimum": 0,
+                    "type": "integer",
+                },
+            },
+            "required": ["speed"],
+        })
+    }
+}
+
+/// Mbit/s of the speeds with a name.
+const FULL: u32 = 12;
+const HIGH: u32 = 480;
+const SUPER: u32 = 5_000;
+const SUPER_PLUS: u32 = 10_000;
+
 impl BusSpeed {
-    /// Whether it is 480 Mbit/s or less. A unit's usual speed is 5 Gbit/s or more.
+    /// The speed is not known at all.
+    pub const UNKNOWN: Self = Self::Unknown { at_least: None };
+    /// 10 Gbit/s.
+    pub const SUPER_PLUS: Self = Self::SuperPlus { mbit_per_s: Some(SUPER_PLUS) };
+
+    /// Reads the speed that Linux reports in a device's `speed`, in Mbit/s: 20000 is USB 3.2 Gen 2x2. `None` for
+    /// anything else than a speed of USB. Source: the kernel's `Documentation/ABI/testing/sysfs-bus-usb`.
+    pub fn of_sysfs(text: &str) -> Option<Self> {
+        if text == "1.5" {
+            return Some(Self::Low);
+        }
+        match text.parse().ok()? {
+            FULL => Some(Self::Full),
+            HIGH => Some(Self::High),
+            SUPER => Some(Self::Super),
+            mbit_per_s @ SUPER_PLUS.. => Some(Self::SuperPlus { mbit_per_s: Some(mbit_per_s) }),
+            _ => None,
+        }
+    }
+
+    /// The same speed, or what these descriptors prove if it is unknown: the packets of bulk endpoints. `descriptors`
+    /// are the raw ones that the unit gave at this speed.
+    #[must_use]
+    pub fn or_proved_by(self, descriptors: &[u8]) -> Self {
+        self.or_proved_by_packets(bulk_packets(descriptors))
+    }
+
+    /// The same for the maximum packet sizes of bulk endpoints. Only SuperSpeed has packets of 1,024 bytes, only high
+    /// speed has 512, and full speed has 64 or less (USB 2.0, 5.8.3; USB 3.2, 9.6.6).
+    pub(crate) fn or_proved_by_packets(self, packets: impl IntoIterator<Item = u16>) -> Self {
+        if self != Self::UNKNOWN {
+            return self;
+        }
+        let proves = |packet| match packet {
+            SUPER_SPEED_PACKET => Some(SUPER),
+            512 => Some(HIGH),
+            8 | 16 | 32 | 64 => Some(FULL),
+            _ => None,
+        };
+        Self::Unknown { at_least: packets.into_iter().filter_map(proves).max() }
+    }
+
+    /// Whether it is known to be 480 Mbit/s or less. A unit's usual speed is 5 Gbit/s or more.
     pub const fn is_slow(self) -> bool {
         matches!(self, Self::Low | Self::Full | Self::High)
     }
+
+    /// Whether it is known to be 5 Gbit/s or more, by what the system reports or by the unit's descriptors.
+    pub const fn is_super(self) -> bool {
+        self.at_least() >= SUPER
+    }
+
+    /// Mbit/s that the unit has at least; 0 if nothing is known.
+    pub const fn at_least(self) -> u32 {
+        match self {
+            Self::Unknown { at_least: Some(mbit_per_s) } | Self::SuperPlus { mbit_per_s: Some(mbit_per_s) } => {
+                mbit_per_s
+            }
+            Self::Unknown { at_least: None } => 0,
+            Self::Low => 1,
+            Self::Full => FULL,
+            Self::High => HIGH,
+            Self::Super => SUPER,
+            Self::SuperPlus { mbit_per_s: None } => SUPER_PLUS,
+        }
+    }
+}
+
+/// wMaxPacketSize of a bulk endpoint at SuperSpeed, in bytes.
+pub(crate) const SUPER_SPEED_PACKET: u16 = 1024;
+
+/// Words a rate of so many Mbit/s.
+fn rate(mbit_per_s: u32) -> String {
+    match mbit_per_s {
+        ..1000 => format!("{mbit_per_s} Mbit/s"),
+        _ => format!("{} Gbit/s", f64::from(mbit_per_s) / 1e3),
+    }
+}
+
+/// wMaxPacketSize of the bulk endpoints in raw descriptors. Ends at a descriptor that claims less than its header, or
+/// more bytes than there are.
+fn bulk_packets(mut descriptors: &[u8]) -> Vec<u16> {
+    const ENDPOINT: u8 = 5;
+    const BULK: u8 = 2;
+    let mut packets = Vec::new();
+    while let [len, kind, ..] = descriptors
+        && *len >= 2
+    {
+        let Some((descriptor, rest)) = descriptors.split_at_checked(usize::from(*len)) else { break };
+        if *kind == ENDPOINT
+            && let [_, _, _, attributes, low, high, ..] = descriptor
+            && attributes & 3 == BULK
+        {
+            packets.push(u16::from_le_bytes([*low, *high]));
+        }
+        descriptors = rest;
+    }
+    packets
 }
 
 /// A unit as its descriptors describe it.
@@ -229,6 +369,7 @@ pub struct UnitInfo {
     /// iSerialNumber; `None` if there is none or it can't be read.
     pub serial: Option<String>,
     /// The unit's speed.
+    #[serde(flatten)]
     pub speed: BusSpeed,
     /// The kernel driver that holds interface 0.
     pub driver: Option<String>,
@@ -288,6 +429,47 @@ mod tests {
             speed: BusSpeed::Super,
             driver: None,
         }
+    }
+
+    #[test]
+    fn each_speed_that_linux_reports_is_known_with_its_figure() {
+        for (text, shown, least) in [
+            ("1.5", "1.5 Mbit/s", 1),
+            ("12", "12 Mbit/s", 12),
+            ("480", "480 Mbit/s", 480),
+            ("5000", "5 Gbit/s", 5_000),
+            ("10000", "10 Gbit/s", 10_000),
+            ("20000", "20 Gbit/s", 20_000),
+            ("80000", "80 Gbit/s", 80_000),
+        ] {
+            let speed = BusSpeed::of_sysfs(text).unwrap();
+            assert_eq!((speed.to_string().as_str(), speed.at_least()), (shown, least));
+            assert_eq!((speed.is_slow(), speed.is_super()), (least < 5_000, least >= 5_000), "{text}");
+        }
+        for text in ["unknown", "", "-1", "0", "7", "99999999999"] {
+            assert_eq!(BusSpeed::of_sysfs(text), None, "{text}");
+        }
+        assert_eq!(BusSpeed::SuperPlus { mbit_per_s: None }.to_string(), "10 Gbit/s or more");
+    }
+
+    #[test]
+    fn an_unknown_speed_is_at_least_what_the_descriptors_prove_and_never_slow() {
+        let endpoint = |packet: u16| [7, 5, 0x81, 2, packet.to_le_bytes()[0], packet.to_le_bytes()[1], 0];
+        for (packet, shown) in [
+            (64, "unknown, at least 12 Mbit/s"),
+            (512, "unknown, at least 480 Mbit/s"),
+            (1024, "unknown, at least 5 Gbit/s"),
+            (1000, "unknown"),
+        ] {
+            let interrupt = [7, 5, 0x83, 3, 0, 4, 0];
+            let speed = BusSpeed::UNKNOWN
+                .or_proved_by(&[&[9, 2, 0, 0, 1, 1, 0, 0, 0][..], &interrupt, &endpoint(packet)].concat());
+            assert_eq!((speed.to_string().as_str(), speed.is_slow(), speed.is_super()), (shown, false, packet == 1024));
+        }
+        for hostile in [&[][..], &[0; 8], &[1, 5, 0], &[255, 5, 0x81, 2, 0, 4, 0]] {
+            assert_eq!(BusSpeed::UNKNOWN.or_proved_by(hostile), BusSpeed::UNKNOWN);
+        }
+        assert_eq!(BusSpeed::High.or_proved_by(&endpoint(1024)), BusSpeed::High, "what the system reports counts");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use asm2464::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS};
 use thiserror::Error;
 
-use crate::bridge::{BusSpeed, Endpoint};
+use crate::bridge::{BusSpeed, Endpoint, SUPER_SPEED_PACKET};
 
 /// Number of the interface in every state of a bridge.
 pub(super) const INTERFACE: u8 = 0;
@@ -159,17 +159,26 @@ impl Layout {
     }
 }
 
+/// wMaxPacketSize of every bulk endpoint, in bytes.
+pub(super) fn bulk_packets(alternates: &[Alternate]) -> Vec<u16> {
+    let endpoints = alternates.iter().flat_map(|alternate| &alternate.endpoints);
+    let is_bulk = |endpoint: &&EndpointInfo| endpoint.attributes & 0x03 == BULK;
+    endpoints.filter(is_bulk).map(|endpoint| endpoint.max_packet).collect()
+}
+
 fn uas(alternate: &Alternate, speed: BusSpeed) -> Result<UasPipes, DescriptorFault> {
     checked(alternate, Endpoint::Command, speed)?;
     let mut streams = u16::MAX;
     for endpoint in [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status] {
         let info = checked(alternate, endpoint, speed)?;
-        if speed >= BusSpeed::Super && info.streams == 0 {
+        // The packets tell the speed, whether or not the system does.
+        let has_streams = info.max_packet == SUPER_SPEED_PACKET;
+        if has_streams && info.streams == 0 {
             return Err(DescriptorFault::NoStreams { address: info.address });
         }
-        streams = streams.min(info.streams);
+        streams = streams.min(if has_streams { info.streams } else { 0 });
     }
-    Ok(UasPipes { alternate: alternate.number, streams: if speed >= BusSpeed::Super { streams } else { 0 } })
+    Ok(UasPipes { alternate: alternate.number, streams })
 }
 
 fn checked(alternate: &Alternate, endpoint: Endpoint, speed: BusSpeed) -> Result<EndpointInfo, DescriptorFault> {
@@ -183,11 +192,11 @@ fn checked(alternate: &Alternate, endpoint: Endpoint, speed: BusSpeed) -> Result
         return Err(DescriptorFault::NotBulk { address, attributes: info.attributes });
     }
     let allowed: &[u16] = match speed {
-        BusSpeed::Unknown => &[8, 16, 32, 64, 512, 1024],
+        BusSpeed::Unknown { .. } => &[8, 16, 32, 64, 512, SUPER_SPEED_PACKET],
         BusSpeed::Low => &[],
         BusSpeed::Full => &[8, 16, 32, 64],
         BusSpeed::High => &[512],
-        BusSpeed::Super | BusSpeed::SuperPlus => &[1024],
+        BusSpeed::Super | BusSpeed::SuperPlus { .. } => &[SUPER_SPEED_PACKET],
     };
     if allowed.contains(&info.max_packet) {
         Ok(info)
@@ -263,6 +272,16 @@ mod tests {
         alternates[1].endpoints[1].streams = 0;
         let layout = Layout::of(&alternates, BusSpeed::Super).unwrap();
         assert_eq!(layout.uas, Err(DescriptorFault::NoStreams { address: 0x02 }));
+    }
+
+    #[test]
+    fn at_20_gbit_and_at_an_unknown_speed_uas_has_the_streams_of_its_descriptors() {
+        let proved = BusSpeed::UNKNOWN.or_proved_by_packets(bulk_packets(&running()));
+        assert!(proved.is_super(), "{proved}");
+        for speed in [BusSpeed::of_sysfs("20000").unwrap(), BusSpeed::UNKNOWN, proved] {
+            let layout = Layout::of(&running(), speed).unwrap();
+            assert_eq!(layout.uas, Ok(UasPipes { alternate: 1, streams: 32 }));
+        }
     }
 
     #[test]

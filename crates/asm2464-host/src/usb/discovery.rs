@@ -9,7 +9,7 @@ use asm2464::firmware::{BridgeState, InterfaceClass, UsbId};
 use asm2464::{Failure, Kind};
 use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
-use super::descriptors::{Alternate, EndpointInfo, INTERFACE, Layout};
+use super::descriptors::{Alternate, EndpointInfo, INTERFACE, Layout, bulk_packets};
 use super::error::UsbError;
 use super::sysfs::Sysfs;
 use crate::bridge::{BusSpeed, Location, Monitors, PortPath, UnitInfo};
@@ -171,8 +171,9 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Fou
         return None;
     }
     let port = port_of(&device)?;
-    let speed = speed(device.speed());
     let alternates = alternates(&device);
+    let packets = alternates.as_deref().map(bulk_packets).unwrap_or_default();
+    let speed = speed(&device, &port).or_proved_by_packets(packets);
     let classes: Vec<InterfaceClass> = alternates.iter().flatten().map(|alternate| alternate.class).collect();
     let layout = match alternates {
         Ok(all) => Layout::of(&all, speed).map_err(|fault| UsbError::of_descriptors(&port, fault)),
@@ -202,14 +203,21 @@ fn driver(device: &rusb::Device<Context>, port: &PortPath) -> Option<String> {
     is_held.unwrap_or(false).then(|| "system".to_owned())
 }
 
-fn speed(speed: rusb::Speed) -> BusSpeed {
-    match speed {
+/// The speed that the system reports. libusb up to 1.0.27 knows none above 10 Gbit/s (its pull request 1477), so on
+/// Linux the kernel is asked.
+fn speed(device: &rusb::Device<Context>, port: &PortPath) -> BusSpeed {
+    if let Some(speed) = Sysfs::system().speed(port) {
+        return speed;
+    }
+    match device.speed() {
         rusb::Speed::Low => BusSpeed::Low,
         rusb::Speed::Full => BusSpeed::Full,
         rusb::Speed::High => BusSpeed::High,
         rusb::Speed::Super => BusSpeed::Super,
-        rusb::Speed::SuperPlus => BusSpeed::SuperPlus,
-        _ => BusSpeed::Unknown,
+        // Windows reports "SuperSpeedPlus or higher".
+        rusb::Speed::SuperPlus if cfg!(windows) => BusSpeed::SuperPlus { mbit_per_s: None },
+        rusb::Speed::SuperPlus => BusSpeed::SUPER_PLUS,
+        _ => BusSpeed::UNKNOWN,
     }
 }
 

@@ -43,6 +43,8 @@ const SET_FEATURE: u8 = 3;
 const GET_DESCRIPTOR: u8 = 6;
 /// The feature PORT_POWER.
 const PORT_POWER: u16 = 8;
+/// bDeviceProtocol of a hub, or of its half, at SuperSpeed (USB 3.2, 10.15.1).
+const SUPER_SPEED_HUB: u8 = 3;
 /// wHubCharacteristics bits 1:0: 1 if each port's power is switched separately.
 const POWER_SWITCHING: u8 = 0x03;
 const INDIVIDUAL: u8 = 0x01;
@@ -196,7 +198,8 @@ fn hub_port(devices: &DeviceList<Context>, path: PortPath) -> Option<HubPort> {
         device.bus_number() == path.bus() && device.port_numbers().is_ok_and(|ports| ports == hub)
     };
     let device = devices.iter().find(is_hub)?;
-    let is_super = matches!(device.speed(), rusb::Speed::Super | rusb::Speed::SuperPlus);
+    // By its descriptor, because a speed may be unknown. Source: `hub_is_superspeed` in the kernel's `hub.h`.
+    let is_super = device.device_descriptor().ok()?.protocol_code() == SUPER_SPEED_HUB;
     let hub = Arc::new(device.open().ok()?);
     Some(HubPort { path, hub, number, is_super })
 }

@@ -156,16 +156,16 @@ impl OpenCommand {
     /// | E4 | since April 2026 | give what is asked for, up to 512 bytes at SuperSpeed and 64 at high speed |
     /// | | the boot stub (ADD1:B007), and builds that copy one packet | give at most 64 bytes at either speed |
     /// | E5, F0, F2 | all | move exactly what the request says |
-    /// | F3 | up to c5e2090 (29 April) | acknowledge it and do nothing: PCIe is on since boot |
-    /// | | since then | switch PCIe, and answer afterwards |
+    /// | F3 | since c5e2090 (29 April) at the latest | switch PCIe, and answer afterwards |
     /// | F4 | `ed4e39b7-quiet1` | restart: see [`restarts_by_f4`](asm2464::firmware::restarts_by_f4) |
-    /// | | all others | acknowledge it and do nothing; early sources set up a stream |
-    /// | C0 | up to c5e2090 | don't answer |
+    /// | C0 | up to c5e2090 | don't know it |
     /// | | 8372613 (8 June) to 4cd3687 (30 July) | 4 bytes: voltage and current |
-    /// | | since a2d2144 (31 July) | 5 bytes: also the fault line |
+    /// | | since a2d2144 | 5 bytes: also the fault line |
     ///
-    /// Source: `handmade/src/main.c` in the public history of tinygrad/asm2464pd-firmware, and the images built from
-    /// it, executed on the chip model. A build may also stall what it doesn't know.
+    /// A build doesn't answer a read that it doesn't know, acknowledges a request without data, or stalls either.
+    ///
+    /// Source: `handmade/src/main.c` in the public history of tinygrad/asm2464pd-firmware, and images built from it,
+    /// executed on the chip model.
     pub(super) const fn moves(&self) -> RangeInclusive<usize> {
         let least = match self {
             Self::XdataRead { len: 0, .. } => 0,

@@ -73,7 +73,7 @@ impl std::fmt::Debug for OpenBridge {
 impl OpenBridge {
     /// Creates a connection to the unit behind these pipes, at this speed.
     pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: BusSpeed) -> Self {
-        let xdata_read_max = if speed >= BusSpeed::Super { XDATA_READ_MAX } else { HIGH_SPEED_XDATA_READ_MAX };
+        let xdata_read_max = if speed.is_super() { XDATA_READ_MAX } else { HIGH_SPEED_XDATA_READ_MAX };
         let queue = TransferQueue::new(pipes);
         Self { queue, speed, timeout: TIMEOUT, depth: MAX_DEPTH, xdata_read_max, completions_page: None }
     }
@@ -403,7 +403,7 @@ impl RegisterAccess for OpenBridge {
     }
 
     fn is_super_speed(&self) -> bool {
-        self.speed() >= BusSpeed::Super
+        self.speed.is_super()
     }
 
     fn now(&mut self) -> Duration {

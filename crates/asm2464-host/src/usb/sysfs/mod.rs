@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use asm2464::escape::Escape as _;
 
 use super::power;
-use crate::bridge::PortPath;
+use crate::bridge::{BusSpeed, PortPath};
 
 pub use access::AccessFault;
 pub(super) use access::no_access;
@@ -70,6 +70,11 @@ impl Sysfs {
         let mut bytes = bounded(&device.join("descriptors"))?;
         bytes.extend(bounded(&device.join("bos_descriptors")).unwrap_or_default());
         Some(bytes)
+    }
+
+    /// The speed of the unit's link. `None` if the system doesn't report it.
+    pub fn speed(&self, port: &PortPath) -> Option<BusSpeed> {
+        BusSpeed::of_sysfs(&line(&self.device(port).join("speed"))?)
     }
 
     /// Name of the kernel driver that holds interface 0.
@@ -311,6 +316,14 @@ mod made_trees {
         symlink(&file, root.path().join("link")).unwrap();
         assert!(sysfs.lock_holders_at(&root.path().join("link")).is_empty());
         assert!(sysfs.lock_holders_at(&root.path().join("missing")).is_empty());
+    }
+
+    #[test]
+    fn a_units_speed_is_the_kernels_figure() {
+        let file = "sys/bus/usb/devices/3-1.2/speed";
+        let speed = |text: &str| tree(&[(file, text)]).1.speed(&port());
+        assert_eq!(tree(&[(file, "20000\n")]).1.speed(&port()).map(BusSpeed::at_least), Some(20_000));
+        assert_eq!((speed("unknown\n"), speed("")), (None, None));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::fetch::Md5Digest;
+use crate::file_kind::flash_copy::{CopyExtent, FlashCopy};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
-use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::image::OpenImage;
 use crate::patch::{self, Identified, PatchOnImage};
 use crate::shell;

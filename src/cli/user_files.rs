@@ -9,21 +9,19 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464::{AnyFailure, Failure, Kind, ParseError};
+use asm2464::{AnyFailure, Failure, Kind, ParseError, text};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
 use asm2464_dock::files::{atomic, file};
 use i8051::Instruction;
 use serde::Serialize;
 
 use crate::failure::in_file;
-use crate::file_kind::{FileKind, MAX_LOOKED_AT};
+use crate::file_kind::flash_copy::CopyExtent;
+use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, unpadded};
+use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
-use crate::flash::flash_copy::CopyExtent;
 use crate::patch::Receipt;
 use crate::shell;
-
-/// The longest text that asmpatch reads, in bytes.
-const MAX_TEXT: usize = 1 << 20;
 
 /// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
 ///
@@ -48,7 +46,7 @@ fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
             let label = Kind::BadInput.code("asmpatch::file::oversized");
             Failure::new(label, format!("{shown} has {found}, expected at most {max} bytes"))
         }
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+        absent if is_absent(absent) => {
             let label = Kind::BadInput.code("asmpatch::file::not_found");
             Failure::new(label, format!("cannot read {shown}")).because(cause)
         }
@@ -56,6 +54,10 @@ fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
         io::ErrorKind::InvalidInput => {
             let label = Kind::BadInput.code("asmpatch::file::not_regular");
             Failure::new(label, format!("{shown} is not a regular file"))
+        }
+        io::ErrorKind::InvalidData => {
+            let label = Kind::BadInput.code("asmpatch::file::not_text");
+            Failure::new(label, format!("{shown} is {cause}"))
         }
         _ => {
             let label = Kind::System.code("asmpatch::file::read");
@@ -65,16 +67,22 @@ fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
     failure.into()
 }
 
+/// Whether an error says that no file has this name. No file system has one of 300 characters.
+fn is_absent(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename)
+}
+
 /// Reads a text file, such as a receipt, of at most 1 MiB.
 ///
 /// # Errors
-/// As for [`read`], and if the file is not UTF-8.
+/// As for [`read`], and if the file is not [text](text::decode).
 pub fn read_text(path: &Path) -> Result<String, AnyFailure> {
-    String::from_utf8(read(path, MAX_TEXT)?).map_err(|error| {
-        let (shown, offset) = (path.display(), error.utf8_error().valid_up_to());
-        let message = format!("{shown} is not UTF-8: the byte at offset {offset:#x} starts no character");
-        Failure::new(Kind::BadInput.code("asmpatch::file::not_text"), message).into()
-    })
+    let file = read(path, MAX_TEXT)?;
+    let text = text::decode(&file).map_err(|why| {
+        let label = Kind::BadInput.code("asmpatch::file::not_text");
+        Failure::new(label, format!("{} is {why}", path.display()))
+    })?;
+    Ok(text.into_owned())
 }
 
 /// Reads the receipt of an image: `named`, or else `FILE.toml` beside it, if there is one. Such a file must be a
@@ -86,7 +94,7 @@ pub fn receipt_of(image: &Path, named: Option<&Path>) -> Result<Option<Receipt>,
     let beside = receipt_path(image);
     let path = match named {
         Some(named) => named,
-        None if beside.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
+        None if beside.symlink_metadata().is_err_and(|error| is_absent(error.kind())) => {
             return Ok(None);
         }
         None => &beside,
@@ -117,12 +125,13 @@ pub fn read_own_text(path: &Path) -> Result<String, AnyFailure> {
     file::read_regular_text(path, MAX_TEXT).map_err(|cause| unread(path, MAX_TEXT, cause))
 }
 
-/// Reads a file whole, or the first [`MAX_LOOKED_AT`] bytes of a longer one, and looks at what it is.
+/// Reads a file whole, or the first [`MAX_LOOKED_AT`] bytes of a longer one, and looks at what it is. Leaves out the
+/// padding behind an image, and says so.
 ///
 /// # Errors
 /// As for [`read`]. The folder of a backup is described.
 pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
-    let bytes = match file::read(path, MAX_LOOKED_AT, Interrupt::of_process()) {
+    let mut bytes = match file::read(path, MAX_LOOKED_AT, Interrupt::of_process()) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             file::read_start(path, MAX_LOOKED_AT).map_err(|_| unread(path, MAX_LOOKED_AT, error))?
@@ -132,6 +141,12 @@ pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
         }
         Err(error) => return Err(unread(path, MAX_LOOKED_AT, error)),
     };
+    let len = unpadded(&bytes).len();
+    if let Some(fill) = bytes.get(len) {
+        let (shown, padding) = (path.shown(), bytes.len() - len);
+        errln!("{shown}: the image ends after {len} bytes; the {padding} bytes {fill:02X} behind it are left out");
+        bytes.truncate(len);
+    }
     let kind = FileKind::of(&bytes);
     Ok((bytes, kind))
 }
@@ -195,7 +210,7 @@ impl ImageFile {
 /// Returns the error for such a file in place of an image.
 pub fn no_image(kind: &FileKind, path: &Path) -> Failure {
     let label = match kind {
-        FileKind::Code(_) | FileKind::Body(_) => Kind::BadInput.code("asmpatch::image::is_code"),
+        FileKind::Code(_) | FileKind::Body(_) | FileKind::Bank0 => Kind::BadInput.code("asmpatch::image::is_code"),
         FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
         FileKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
         FileKind::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
@@ -260,15 +275,25 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
             "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
         ),
         FileKind::Archive(_) => "unpack it, and name the file in it".to_owned(),
+        FileKind::Bank0 => {
+            "the vendor's firmware has two banks, and doesn't start without the second: take all of it, or \
+             `asmpatch download`"
+                .to_owned()
+        }
+        FileKind::BootStubApplication => {
+            "only the open boot stub starts it: it is linked for code address 0x3000, and lies in the flash at \
+             0x4000. asmpatch writes whole images, which begin at code address 0"
+                .to_owned()
+        }
         // More than any flash has: `info` shows only what is read whole.
         FileKind::Flash(copy) if copy.bytes().len() == MAX_LOOKED_AT => return None,
         FileKind::Flash(copy) => {
             let info = format!("see what is in it: `asmpatch info {named}`");
-            match (copy.extent(), copy.to_backup()) {
-                (CopyExtent::Whole, Some(backup)) if backup.lacks().is_none() => {
+            match (copy.extent(), Backup::of_copy(copy)) {
+                (CopyExtent::Sectors, Some(backup)) if backup.lacks().is_none() => {
                     format!("{info}; write its configuration and firmware to a unit: `asmpatch restore {named}`")
                 }
-                (CopyExtent::Whole | CopyExtent::Page, Some(_)) => format!(
+                (CopyExtent::Sectors | CopyExtent::Page, Some(_)) => format!(
                     "give a unit this configuration with an image: `asmpatch flash IMAGE --config-from {named}`"
                 ),
                 _ => info,

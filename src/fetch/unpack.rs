@@ -10,12 +10,10 @@ use super::archive::{Archive, Budget};
 use super::http::{FetchError, is_html};
 use super::manifest::{Manifest, Manifests, Md5Digest};
 use super::updater::{self, EmbeddedImage};
-use crate::file_kind::FileKind;
+use crate::file_kind::{FileKind, unpadded};
 
 /// How many images an error describes if the wanted image is not among them.
 const MAX_DESCRIBED: usize = 8;
-/// The first bytes of a Windows installer, and of an Office document beside a vendor's updater.
-const COMPOUND_FILE: &[u8] = b"\xD0\xCF\x11\xE0";
 /// How deep archives may nest. No vendor puts a zip in a zip in a zip.
 const MAX_DEPTH: u32 = 3;
 
@@ -83,8 +81,9 @@ impl Search<'_> {
         found.map_err(|miss| FetchError::NotTheImage(miss.failure))
     }
 
-    fn find(&mut self, origin: &str, bytes: Vec<u8>, depth: u32) -> Result<Verified, Miss> {
+    fn find(&mut self, origin: &str, mut bytes: Vec<u8>, depth: u32) -> Result<Verified, Miss> {
         self.budget.interrupt.check()?;
+        bytes.truncate(unpadded(&bytes).len());
         if bytes.is_empty() {
             let label = Kind::BadInput.code("asmpatch::fetch::empty");
             return Err(Rank::Unrelated.miss(Failure::new(label, format!("{origin} is empty"))));
@@ -96,9 +95,9 @@ impl Search<'_> {
         }
         match FileKind::of(&bytes) {
             FileKind::Zip => return self.in_archive(origin, &bytes, depth),
-            FileKind::Archive(what) if !bytes.starts_with(COMPOUND_FILE) => {
+            kind @ FileKind::Archive(_) => {
                 let label = Kind::BadInput.code("asmpatch::archive::unsupported");
-                let message = format!("{origin} is {what}, which asmpatch can't unpack");
+                let message = format!("{origin} is {kind}, which asmpatch can't unpack");
                 return Err(Rank::Unsearchable.miss(Failure::new(label, message)));
             }
             _ => {}
@@ -216,7 +215,7 @@ impl Search<'_> {
         }
         if len != *size {
             let kind = FileKind::of(bytes);
-            if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
+            if matches!(kind, FileKind::Body(_) | FileKind::Bank0 | FileKind::Flash(_) | FileKind::Swapped { .. }) {
                 let label = Kind::BadInput.code("asmpatch::fetch::other_kind");
                 let message = format!("{origin} is {kind}; image {id} has {size} bytes");
                 return Err(Rank::Damaged.miss(Failure::new(label, message)));
@@ -303,6 +302,7 @@ mod tests {
         let self_extracting = pe(&[0; 100], &[0; 100], &zip);
         for (file, member) in [
             (bytes.clone(), None),
+            ([&bytes[..], &[0xFF; 999]].concat(), None),
             (zip.clone(), Some("fw.bin")),
             (zip, None),
             (updater, None),
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn archives_that_are_not_unpacked_and_what_holds_an_image_are_named() {
-        for (file, what) in [(&b"\x1F\x8B\x08rest"[..], "a gzip file"), (b"Rar!\x1A\x07", "a RAR archive")] {
+        for (file, what) in [(&b"\x1F\x8B\x08rest"[..], "an archive (gz)"), (b"Rar!\x1A\x07\0", "an archive (rar)")] {
             for file in [file.to_vec(), zip_of(&[("a.txt", b"a"), ("b", file)])] {
                 let error = unpack_known(file, None).unwrap_err();
                 assert_eq!(error.code(), "asmpatch::archive::unsupported");
@@ -363,8 +363,8 @@ mod tests {
         }
         // An Office document beside an updater says nothing.
         let packed = pe(&[0; 100], &[0; 100], &[]);
-        let document = [COMPOUND_FILE, b"\xA1\xB1\x1A\xE1"].concat();
-        assert_eq!(refusal(zip_of(&[("manual.doc", &document), ("setup.exe", &packed)])), "updater::no_image");
+        let document = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";
+        assert_eq!(refusal(zip_of(&[("manual.doc", document), ("setup.exe", &packed)])), "updater::no_image");
     }
 
     #[test]

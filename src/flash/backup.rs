@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, kept_bytes};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image, Part, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
 use asm2464::{Failure, Kind};
@@ -16,6 +16,7 @@ use super::access::{Access, FlashReader, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
+use crate::file_kind::flash_copy::FlashCopy;
 
 /// Maximum number of characters of a serial number or a port in a folder's name.
 const NAME_MAX: usize = 64;
@@ -60,6 +61,24 @@ impl BackedUpUnit {
 }
 
 impl Backup {
+    /// Makes a backup of a copy of a flash, of a unit that is known only by its configuration; `None` without a valid
+    /// block 0. Without an image, as in a configuration page, its parts are erased.
+    pub fn of_copy(copy: &FlashCopy) -> Option<Self> {
+        let zero = copy.block(BlockIndex::Zero)?;
+        let image = copy.image().ok();
+        let version = image.as_ref().map(Image::version).filter(|version| version.has_date());
+        let unit = BackedUpUnit {
+            device: "a copy of a flash".to_owned(),
+            usb_id: zero.usb_id().to_string(),
+            state: copy.extent().to_string(),
+            serial: zero.text(ConfigField::Serial),
+            product: zero.text(ConfigField::Product),
+            firmware_version: version.map(|version| version.to_string()),
+        };
+        let (slot, tool) = (copy.slot(), "another tool".to_owned());
+        Some(Self { unit, tool, blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec) })
+    }
+
     /// Parses a configuration block.
     ///
     /// # Errors

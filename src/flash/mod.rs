@@ -17,7 +17,7 @@
 //!   [registers](asm2464::flash) of the flash controller. A unit is behind a [`Port`](asm2464_host::bridge::Port), real
 //!   or virtual.
 //! - [`plan`] computes every byte that will be written, from a proved image ([`Proof`](crate::image::Proof)) and the
-//!   blocks of the unit, of a [`backup`], of a [copy of a flash](flash_copy), or
+//!   blocks of the unit, of a [`backup`], of a [copy of a flash](crate::file_kind::flash_copy), or
 //!   [neutral](identity::neutral_blocks) ones.
 //! - [`decide`] compares plans with what was seen, with the other units, and with what the user permits. It is pure.
 //! - [`run`] carries a plan out, in three phases that are types: only a unit that was prepared and then seen to be the
@@ -57,7 +57,6 @@ pub mod changes;
 pub mod decide;
 pub mod error;
 pub mod fitting;
-pub mod flash_copy;
 pub mod identity;
 pub mod observe;
 pub mod plan;

@@ -66,14 +66,14 @@ fn what_download_cannot_unpack_is_named_as_info_names_it() {
     fs::write(home.path().join("fw.bin.gz"), b"\x1F\x8B\x08\0rest").unwrap();
     for words in [&["info", "fw.bin.gz"][..], &["verify", "fw.bin.gz"], &["wrap", "fw.bin.gz", "-o", "x.bin"]] {
         let printed = refused(home.path(), words, 3);
-        assert!(printed.contains("is a gzip file") && printed.contains("unpack it"), "{printed}");
+        assert!(printed.contains("is an archive (gz)") && printed.contains("unpack it"), "{printed}");
         assert!(!printed.contains("download --from"), "{printed}");
     }
     let printed = refused(home.path(), &["download", "--from", "fw.bin.gz"], 3);
-    assert!(printed.contains("fw.bin.gz is a gzip file, which asmpatch can't unpack"), "{printed}");
+    assert!(printed.contains("fw.bin.gz is an archive (gz), which asmpatch can't unpack"), "{printed}");
     for (name, what) in [
         ("fw.bin", "an image's code without its container"),
-        ("dump.bin", "a copy of a whole flash"),
+        ("dump.bin", "a copy of a flash"),
         ("config-page-256.bin", "the configuration page of a flash"),
     ] {
         let printed = refused(home.path(), &["download", "--from", name], 3);
@@ -118,7 +118,7 @@ fn wrap_refuses_what_is_no_code() {
         ("leaves-like.zip", "is a zip archive, expected code"),
         ("config-page-256.bin", "is the configuration page of a flash"),
         ("full-at-0.bin", "is a copy of a part of a flash"),
-        ("dump.bin", "is a copy of a whole flash"),
+        ("dump.bin", "is a copy of a flash"),
         ("long.bin", "outside the banks"),
     ] {
         let printed = refused(home.path(), &["wrap", name, "-o", "wrapped.bin"], 3);
@@ -135,7 +135,7 @@ fn copies_of_a_flash_are_shown() {
     fs::write(home.path().join("other.bin"), &other).unwrap();
     let shown = good(home.path(), &["info", "other.bin"]);
     for part in [
-        "a copy of a whole flash, 2097152 bytes",
+        "a copy of a flash, 2097152 bytes",
         "174C:2464 ASM246X USB4 NVMe, serial 7FE1CB80797F",
         "1281 bytes at flash address 0x000100",
         "slot 2",
@@ -163,12 +163,12 @@ fn a_copy_is_shown_whatever_its_length_is_and_whether_its_blocks_are_valid() {
     let mut swapped = flash.clone();
     swapped[..0x100].chunks_exact_mut(2).for_each(|pair| pair.reverse());
     for (copy, what) in [
-        (&flash[..DUMP_LEN / 2], "a copy of a part of a flash, 1048576 bytes"),
-        (&flash.repeat(2), "a copy of a flash that is larger than a unit's, 4194304 bytes"),
-        (&blank[..], "a copy of a whole flash"),
+        (&flash[..DUMP_LEN / 2], "a copy of a flash, 1048576 bytes"),
+        (&flash.repeat(2), "a copy of a flash, 4194304 bytes"),
+        (&blank[..], "a copy of a flash"),
         (&blank[..0x601], "a copy of a part of a flash, 1537 bytes"),
-        (&blank[..DUMP_LEN / 2], "a copy of a part of a flash"),
-        (&swapped[..], "a copy of a whole flash"),
+        (&blank[..DUMP_LEN / 2], "a copy of a flash"),
+        (&swapped[..], "a copy of a flash"),
         (&swapped[..0x601], "a copy of a part of a flash"),
     ] {
         fs::write(home.path().join("copy.bin"), copy).unwrap();
@@ -236,18 +236,16 @@ fn a_copy_without_a_valid_block_or_without_firmware_takes_no_units_identity() {
 }
 
 #[test]
-fn only_a_whole_copy_of_a_flash_in_its_order_is_restored() {
+fn a_copy_that_ends_in_a_sector_or_in_another_order_is_not_restored() {
     let home = home();
     fs::write(home.path().join("practice.bin"), practice::image().to_file()).unwrap();
     let flash = fs::read(home.path().join("dump.bin")).unwrap();
-    fs::write(home.path().join("half.bin"), &flash[..DUMP_LEN / 2]).unwrap();
-    fs::write(home.path().join("twice.bin"), flash.repeat(2)).unwrap();
+    fs::write(home.path().join("torn.bin"), &flash[..DUMP_LEN - 1]).unwrap();
     let mut swapped = flash;
     swapped.chunks_exact_mut(2).for_each(<[u8]>::reverse);
     fs::write(home.path().join("swapped.bin"), swapped).unwrap();
     for (name, why) in [
-        ("half.bin", "a copy of a part of a flash"),
-        ("twice.bin", "larger than a unit's"),
+        ("torn.bin", "a copy of a part of a flash"),
         ("swapped.bin", "whose bytes are swapped in groups of 2"),
         ("leaves-like.zip", "is a zip archive"),
     ] {
@@ -269,21 +267,25 @@ fn a_virtual_unit_takes_a_copy_as_its_flash_and_a_copy_gives_a_unit_its_configur
     // What a unit has, at the length that owners read.
     let mut flash = fs::read(home.join("u/flash.bin")).unwrap();
     flash.resize(DUMP_LEN, 0xFF);
-    fs::write(home.join("whole.bin"), &flash).unwrap();
     fs::create_dir(home.join("v")).unwrap();
     fs::write(home.join("v/flash.bin"), &flash).unwrap();
     let listed = json(home, &["list", "--device", "virtual:v", "--json"]);
     let serial = listed["units"][0]["serial"].clone();
     assert_eq!(serial, json(home, &["list", "--device", "virtual:u", "--json"])["units"][0]["serial"]);
 
-    // Another configuration, then all of the copy again.
-    let words = ["config", "set", "serial=CHANGED00001", "--device", "virtual:v", "--yes"];
-    let _ = run(home, &words);
-    let restored =
-        json(home, &["restore", "whole.bin", "--device", "virtual:v", "--clone-identity", "--yes", "--json"]);
-    assert_eq!(restored[0]["ok"], true, "{restored}");
-    let now = fs::read(home.join("v/flash.bin")).unwrap();
-    assert!(now[4..0x2_0000] == flash[4..0x2_0000], "every byte is as it was");
+    // Another configuration, then all of the copy again, however much of the flash it has.
+    for len in [0x1_9000, 0x2_0000, 0x8_0000, DUMP_LEN, 2 * DUMP_LEN] {
+        let words = ["config", "set", "serial=CHANGED00001", "--device", "virtual:v", "--yes"];
+        let _ = run(home, &words);
+        let mut copy = flash.clone();
+        copy.resize(len, 0xFF);
+        fs::write(home.join("copy.bin"), &copy).unwrap();
+        let restored =
+            json(home, &["restore", "copy.bin", "--device", "virtual:v", "--clone-identity", "--yes", "--json"]);
+        assert_eq!(restored[0]["ok"], true, "{restored}");
+        let now = fs::read(home.join("v/flash.bin")).unwrap();
+        assert!(now[4..0x2_0000] == flash[4..0x2_0000], "every byte is as it was: {len:#x}");
+    }
 }
 
 #[test]

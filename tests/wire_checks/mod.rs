@@ -11,6 +11,7 @@ use asm2464_chip::symbols::Symbols;
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::usbredir::Parser;
 use asmpatch::file_kind::FileKind;
+use asmpatch::flash::backup::Backup;
 
 /// Checks Bulk-Only's wrappers, in both directions.
 ///
@@ -197,7 +198,7 @@ pub fn file_kind(data: &[u8]) {
     let _ = kind.to_string();
     if let FileKind::Flash(copy) = kind {
         let _ = (copy.image(), copy.second_image(), copy.rest());
-        if let Some(backup) = copy.to_backup() {
+        if let Some(backup) = Backup::of_copy(&copy) {
             assert!(data.starts_with(backup.blocks.as_flattened()));
         }
     }

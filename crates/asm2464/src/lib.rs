@@ -10,6 +10,7 @@ pub mod progress;
 pub mod scsi;
 mod serde_text;
 pub mod sram;
+pub mod text;
 pub mod tlp;
 mod transport;
 

@@ -149,7 +149,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::is_backup", "`asmpatch restore FILE` writes it to the unit again";
     "asmpatch::image::is_code", "`asmpatch wrap FILE -o IMAGE` makes an image of it";
     "asmpatch::image::is_flash",
-        "only a copy of a whole flash, 2 MiB with its bytes in their order, or of its first 256 bytes can be used: \
+        "only a copy of a flash in whole sectors of 4 KiB, with its bytes in their order, or of its first 256 bytes can be used: \
          `asmpatch restore COPY`, or `asmpatch flash IMAGE --config-from COPY`";
     "asmpatch::image::is_other",
         "no command takes it in place of an image; an image is what `asmpatch download` fetches, or what `asmpatch \
@@ -158,12 +158,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::is_text",
         "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
     "asmpatch::image::length",
-        "a truncated or padded image does not boot; fetch it again with `asmpatch download`, or check that it is an \
-         ASM2464PD image";
+        "a truncated image does not boot; fetch it again with `asmpatch download`, or check that it is an ASM2464PD \
+         image";
     "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";
-    "asmpatch::image::short_body", "the container is valid, but there is no ASM2464PD firmware in it";
     "asmpatch::interrupted", "nothing is left half done; run the command again";
     "asmpatch::log::file", "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate",

@@ -26,8 +26,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the unit lets you read nothing that could be backed up. If it is in its boot loader, `asmpatch doctor` prints \
          the commands that give it firmware, with the backups that may be its own";
     "asmpatch::backup::no_copy",
-        "a copy of a whole flash has 2 MiB; for the configuration alone its first 256 bytes do, too. `asmpatch info COPY` \
-         shows what the file is";
+        "a copy of a flash has whole sectors of 4 KiB, with both blocks and an image; for the configuration alone its first \
+         256 bytes do, too. `asmpatch info COPY` shows what the file is";
     "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::only_commands",
         "the backup is complete, and is all that `asmpatch restore` needs. Open firmware lets asmpatch read the rest: \

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
-use asm2464::{Failure, Kind};
+use asm2464::{Failure, Kind, text};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;
@@ -28,7 +28,7 @@ use serde::Deserialize;
 use super::backup::{BackedUpUnit, Backup};
 use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
-use super::flash_copy::CopyExtent;
+use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
 /// Version of the folder's format.
@@ -243,7 +243,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     Ok(backup)
 }
 
-/// Reads a backup from its folder, or makes one of a copy of a flash: all of it, or its configuration page.
+/// Reads a backup from its folder, or makes one of a copy of a flash: whole sectors of it, or its configuration page.
 ///
 /// # Errors
 /// As for [`load`], and if a file is no such copy, or one without a valid block 0: a unit that got it would lose its
@@ -254,9 +254,9 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
     }
     let bytes = file::read_start(path, MAX_LOOKED_AT).map_err(unread(path))?;
     match FileKind::of(&bytes) {
-        FileKind::Flash(copy) if matches!(copy.extent(), CopyExtent::Page | CopyExtent::Whole) => {
+        FileKind::Flash(copy) if copy.extent() != CopyExtent::Part => {
             let extent = copy.extent();
-            copy.to_backup().ok_or_else(|| {
+            Backup::of_copy(&copy).ok_or_else(|| {
                 let shown = path.display().to_string();
                 let label = Kind::BadInput.code("asmpatch::backup::copy_without_block");
                 let message = format!("{shown} has no valid configuration block 0, though it is {extent}");
@@ -312,8 +312,7 @@ impl BackupManifest {
     fn read(folder: &Path) -> Result<Self, BackupFolderError> {
         let path = folder.join(MANIFEST);
         let text = read_bounded(&path)?;
-        let text = String::from_utf8(text)
-            .map_err(|error| unread(&path)(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+        let text = text::decode(&text).map_err(|why| unread(&path)(io::Error::new(io::ErrorKind::InvalidData, why)))?;
         // Another format may have keys that this version does not know.
         if let Ok(table) = text.parse::<toml::Table>()
             && let Some(format) = table.get("format").and_then(toml::Value::as_integer)

@@ -6,8 +6,10 @@
 
 mod elf;
 
-use asm2464::firmware::{BANK_LEN, Bank, COMMON_LEN, Image, MIN_BODY_LEN};
-use asm2464::{Failure, Kind};
+use std::borrow::Cow;
+
+use asm2464::firmware::{BANK_LEN, Bank, COMMON_LEN, Image};
+use asm2464::{Failure, Kind, text};
 use derive_more::Display;
 use ihex::Record;
 
@@ -45,15 +47,13 @@ impl CodeFormat {
     }
 }
 
-/// The text of an Intel HEX file, without the byte order mark that some editors write; `None` for another file.
-fn hex_text(file: &[u8]) -> Option<&str> {
-    let file = file.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(file);
-    let text = str::from_utf8(file).ok()?;
+/// The text of an Intel HEX file; `None` for another file.
+fn hex_text(file: &[u8]) -> Option<Cow<'_, str>> {
+    let text = text::decode(file).ok()?;
     (text.is_ascii() && text.trim_start().starts_with(':')).then_some(text)
 }
 
-/// Makes an image from the code in a file. Gaps between its pieces are filled with 0, and so is the end of an image
-/// that would be too short.
+/// Makes an image from the code in a file. Gaps between its pieces are filled with 0.
 ///
 /// Addresses are the CPU's; 0x18000 and up means bank 1, as SDCC writes banked code.
 ///
@@ -88,8 +88,6 @@ pub fn image_of_code(file: &[u8]) -> Result<Image, Failure> {
         let message = "there is no code at address 0, where the CPU starts";
         return Err(Failure::new(Kind::BadInput.code("asm2464::wrap::no_reset_vector"), message));
     }
-    let len = body.0.len().max(MIN_BODY_LEN);
-    body.0.resize(len, None);
     Image::from_body(body.0.into_iter().map(Option::unwrap_or_default).collect())
 }
 
@@ -167,9 +165,6 @@ const SHORTEST: usize = 16;
 /// What a file of text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum TextKind {
-    /// UTF-16, which PowerShell writes when it redirects output.
-    #[display("text in UTF-16")]
-    Utf16,
     /// Intel HEX behind other lines.
     #[display("Intel HEX behind other text")]
     IntelHex,
@@ -196,17 +191,15 @@ pub enum TextKind {
 impl TextKind {
     /// Recognises text by its bytes; `None` for what may be code. Of 8051 code, about a third are printable characters.
     pub fn of(file: &[u8]) -> Option<Self> {
-        if file.starts_with(&[0xFF, 0xFE]) || file.starts_with(&[0xFE, 0xFF]) {
-            let zeros = file.iter().filter(|byte| **byte == 0).count();
-            return (zeros * 8 >= file.len() * 3).then_some(Self::Utf16);
-        }
+        let decoded = text::decode(file);
+        let bytes = decoded.as_ref().map_or(file, |text| text.as_bytes());
         let is_text = |byte: &&u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n' | 0x0C);
-        let text = file.iter().filter(is_text).count();
-        (file.len() >= SHORTEST && text * 8 >= file.len() * 7).then(|| Self::of_text(&String::from_utf8_lossy(file)))
+        let text = bytes.iter().filter(is_text).count();
+        (bytes.len() >= SHORTEST && text * 8 >= bytes.len() * 7).then(|| Self::of_text(&String::from_utf8_lossy(bytes)))
     }
 
     fn of_text(text: &str) -> Self {
-        let mut lines = text.trim_start_matches('\u{FEFF}').lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let is_record = |line: &str, start: char| {
             line.strip_prefix(start).is_some_and(|rest| rest.len() >= 8 && rest.bytes().all(|c| c.is_ascii_hexdigit()))
         };
@@ -285,12 +278,6 @@ mod tests {
     }
 
     #[test]
-    fn code_shorter_than_the_shortest_image_gets_zeros_behind_it() {
-        let image = image_of_code(&[0x80, 0xFE]).unwrap();
-        assert_eq!((image.body().len(), &image.body()[..3]), (MIN_BODY_LEN, &[0x80, 0xFE, 0][..]));
-    }
-
-    #[test]
     fn code_that_makes_no_image_is_refused_with_the_matching_error() {
         let refused = |file: &[u8]| image_of_code(file).unwrap_err().code();
         let end = Record::EndOfFile;
@@ -319,6 +306,12 @@ mod tests {
             let file = [before.as_bytes(), &text].concat();
             assert_eq!(image_of_code(&file).unwrap().body(), code(), "{before:?}");
         }
+        let utf16: Vec<u8> =
+            [0xFEFF].into_iter().chain(text.iter().map(|c| u16::from(*c))).flat_map(u16::to_le_bytes).collect();
+        assert_eq!(
+            (image_of_code(&utf16).unwrap().body(), CodeFormat::of(&utf16)),
+            (&code()[..], CodeFormat::IntelHex)
+        );
         let commented = [b"; made today\n", text.as_slice()].concat();
         let error = image_of_code(&commented).unwrap_err().to_string();
         assert_eq!(error, "this looks like Intel HEX behind other text, not like code");
@@ -334,9 +327,9 @@ mod tests {
 
     #[test]
     fn text_is_distinguished_from_code_and_named() {
-        let utf16: Vec<u8> = "\u{FEFF}:00000001FF\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let utf16: Vec<u8> = "\u{FEFF}{ \"schema\": 2 }\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         for (file, kind) in [
-            (utf16.as_slice(), TextKind::Utf16),
+            (utf16.as_slice(), TextKind::Json),
             (b"code.ihx\n:03000000020400F7\n:00000001FF\n", TextKind::IntelHex),
             (b"S00600004844521B\nS1060000020400F3\nS9030000FC\n", TextKind::SRecords),
             (b"02 04 00 7f 05 22 90 00\n12 e0 00\n", TextKind::HexDump),

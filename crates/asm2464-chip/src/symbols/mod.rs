@@ -10,7 +10,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use asm2464::firmware::{Bank, CodeAddress, Image, known_routines};
-use asm2464::{Failure, Kind};
+use asm2464::{Failure, Kind, text};
 use derive_more::Display;
 
 use crate::code::{elf_functions, from_elf_address};
@@ -97,7 +97,7 @@ impl Symbols {
         if file.starts_with(b"\x7FELF") {
             return Ok((SymbolsForm::Elf, Self::from_elf(file)?));
         }
-        let text = String::from_utf8_lossy(file);
+        let text = text::decode(file).unwrap_or_else(|_| String::from_utf8_lossy(file));
         if is_cdb(&text) {
             Ok((SymbolsForm::Cdb, parse_cdb(&text)?))
         } else if is_map(&text) {

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
+use asm2464::text;
 
 /// How often to check for Ctrl-C while waiting for a pipe or a held file.
 const TICK: Duration = Duration::from_millis(50);
@@ -71,9 +72,11 @@ fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a file like [`read_regular`] and returns its text.
 ///
 /// # Errors
-/// As for [`read_regular`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+/// As for [`read_regular`]; [`io::ErrorKind::InvalidData`] if it is not [text](text::decode).
 pub fn read_regular_text(path: &Path, max: usize) -> io::Result<String> {
-    String::from_utf8(read_regular(path, max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    let file = read_regular(path, max)?;
+    let text = text::decode(&file).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+    Ok(text.into_owned())
 }
 
 fn take(file: File, max: usize) -> io::Result<Vec<u8>> {

@@ -14,7 +14,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{ConfigBlock, ConfigField, MAX_FILE_LEN, known_blocks};
 use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
 use asm2464::scsi::BLOCK_LEN;
-use asm2464::{Failure, Kind};
+use asm2464::{Failure, Kind, text};
 use asm2464_chip::chip::{BlockStore, StoreFailed};
 use asm2464_chip::mcu::FLASH_LEN;
 use asm2464_chip::practice;
@@ -114,7 +114,7 @@ impl VirtualUnit {
     }
 }
 
-/// Reads the scenario's file; empty if there is none. A byte-order mark of UTF-8 is left out.
+/// Reads the scenario's file; empty if there is none.
 fn scenario_text(dir: &Path) -> Result<String, Failure> {
     let path = dir.join(SCENARIO_FILE);
     let bytes = match file::read_regular(&path, MAX_SCENARIO_LEN) {
@@ -122,11 +122,8 @@ fn scenario_text(dir: &Path) -> Result<String, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(file_error("read", &path)(error)),
     };
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
-    if bytes.starts_with(b"\xFF\xFE") || bytes.starts_with(b"\xFE\xFF") {
-        return Err(invalid_scenario(dir, "it is UTF-16, as `>` writes it in Windows PowerShell, expected UTF-8"));
-    }
-    String::from_utf8(bytes.to_vec()).map_err(|_| invalid_scenario(dir, "it is not UTF-8"))
+    let text = text::decode(&bytes).map_err(|why| invalid_scenario(dir, format!("it is {why}")))?;
+    Ok(text.into_owned())
 }
 
 fn invalid_scenario(dir: &Path, why: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {

@@ -1,6 +1,6 @@
 //! The vendor's container: length, body, magic, checksum, CRC-32.
 
-use super::address::{BodyOffset, CodeAddress, FileOffset};
+use super::address::{BANK1_BODY_START, BodyOffset, COMMON_LEN, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
 use crate::flash::slot::Part;
 use crate::{Failure, Kind};
@@ -14,8 +14,6 @@ pub const MAX_FILE_LEN: usize = Part::One.max_len() + Part::Two.max_len();
 const HEADER_LEN: usize = 4;
 /// Bytes of header and trailer around the body.
 const CONTAINER_EXTRA: usize = HEADER_LEN + TRAILER_LEN;
-/// The shortest body that is accepted: long enough to hold the version.
-pub const MIN_BODY_LEN: usize = VERSION_AT + 6;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
 const MAGIC: u8 = 0xA5;
 /// The version's CPU address. Source: cyrozap's notes; image 240417.
@@ -48,11 +46,7 @@ impl Image {
         // At least CONTAINER_EXTRA, so a file of this length has a trailer.
         let expected = u64::from(field) + CONTAINER_EXTRA as u64;
         if len as u64 != expected {
-            let message = format!(
-                "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; \
-                 the file has {len}"
-            );
-            return Err(Failure::new(Kind::BadInput.code("asm2464::image::length"), message));
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::length"), wrong_length(file, field)));
         }
         let (container, trailer) = file.split_at(len - TRAILER_LEN);
         let body = &container[HEADER_LEN..];
@@ -86,13 +80,12 @@ impl Image {
     /// Makes an image with this body; [`Image::to_file`] adds the container.
     ///
     /// # Errors
-    /// `asm2464::image::short_body` and `asm2464::image::oversized`.
+    /// `asm2464::image::empty` and `asm2464::image::oversized`.
     pub fn from_body(body: Vec<u8>) -> Result<Self, Failure> {
         let len = body.len();
-        if len < MIN_BODY_LEN {
-            let label = Kind::BadInput.code("asm2464::image::short_body");
-            let message = format!("the body has {len} bytes, too few for a version at CPU address {VERSION_AT:#06x}");
-            return Err(Failure::new(label, message));
+        if len == 0 {
+            let message = "the container is valid, but there is no code in it";
+            return Err(Failure::new(Kind::BadInput.code("asm2464::image::empty"), message));
         }
         if len > MAX_BODY_LEN {
             return Err(oversized(len + CONTAINER_EXTRA));
@@ -124,15 +117,17 @@ impl Image {
         crate::digest::Sha256Digest::of(&self.to_file())
     }
 
-    /// Returns the version at CPU address 0x0200.
+    /// Returns the version at CPU address 0x0200; zeros, which are none, if the body ends before it.
     pub fn version(&self) -> FirmwareVersion {
-        FirmwareVersion(std::array::from_fn(|at| self.body[VERSION_AT + at]))
+        FirmwareVersion(std::array::from_fn(|at| self.body.get(VERSION_AT + at).copied().unwrap_or_default()))
     }
 
     /// Returns the image with another version, and otherwise the same code.
     #[must_use]
     pub fn with_version(mut self, version: FirmwareVersion) -> Self {
-        self.body[VERSION_AT..][..version.0.len()].copy_from_slice(&version.0);
+        let end = VERSION_AT + version.0.len();
+        self.body.resize(self.body.len().max(end), 0);
+        self.body[VERSION_AT..end].copy_from_slice(&version.0);
         self
     }
 
@@ -154,6 +149,32 @@ impl Image {
     pub fn trailer_offset(&self) -> FileOffset {
         FileOffset((HEADER_LEN + self.body.len()) as u32)
     }
+}
+
+/// Describes a file whose length is not the one that its first field says.
+fn wrong_length(file: &[u8], field: u32) -> String {
+    let len = file.len();
+    // Text is no length, nor is what no flash holds.
+    if let Some(text) = file.first_chunk::<4>().filter(|first| first.iter().all(|c| matches!(c, b' '..=b'~'))) {
+        let text = String::from_utf8_lossy(text);
+        return format!("the file begins with {text:?}, where an image has the length of its body");
+    }
+    if field as usize > MAX_BODY_LEN {
+        return format!(
+            "the file begins with {field:#010x}, where an image has the length of its body, of which the flash holds at \
+             most {MAX_BODY_LEN} bytes"
+        );
+    }
+    let expected = field as usize + CONTAINER_EXTRA;
+    let message = format!(
+        "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; the file has \
+         {len}"
+    );
+    let bank0 = HEADER_LEN + COMMON_LEN as usize + 1..=HEADER_LEN + BANK1_BODY_START as usize;
+    if bank0.contains(&len) && field > BANK1_BODY_START {
+        return format!("{message}: bank 0's code without bank 1");
+    }
+    message
 }
 
 /// The error of an image file of this length.

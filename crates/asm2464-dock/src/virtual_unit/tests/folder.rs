@@ -76,7 +76,7 @@ fn a_folder_with_other_things_gets_no_unit_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_scenario_in_another_encoding_is_named_and_a_mark_of_utf_8_is_none() {
+fn a_scenario_in_utf_16_is_read_and_what_is_no_text_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let opened = |bytes: &[u8]| {
         fs::write(dir.path().join("bridge.toml"), bytes).unwrap();
@@ -88,11 +88,11 @@ fn a_scenario_in_another_encoding_is_named_and_a_mark_of_utf_8_is_none() {
     let little: Vec<u8> = [0xFEFF].iter().chain(&words).flat_map(|word| word.to_le_bytes()).collect();
     let big: Vec<u8> = [0xFEFF].iter().chain(&words).flat_map(|word| word.to_be_bytes()).collect();
     for bytes in [little, big] {
-        let why = opened(&bytes).unwrap_err().source().unwrap().to_string();
-        assert!(why.starts_with("it is UTF-16"), "{why}");
+        opened(&bytes).unwrap();
     }
     let error = opened(b"serial = \"\xE4\"").unwrap_err();
-    assert_eq!(error.source().unwrap().to_string(), "it is not UTF-8");
+    let why = error.source().unwrap().to_string();
+    assert_eq!(why, "it is not UTF-8: the byte at offset 0xa starts no character");
 }
 
 #[test]

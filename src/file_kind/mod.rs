@@ -3,26 +3,42 @@
 //! Users name files of many kinds where a command expects one: an archive for an image, an image for code, a copy of the
 //! flash for a backup. [`FileKind::of`] is the one look at a file. Each command takes the kinds that it can use, and says
 //! of every other what it is and which command takes it.
+//!
+//! What belongs to the chip and its tools is recognised here, everything else by `infer`.
+
+pub mod flash_copy;
+
+use std::ops::RangeInclusive;
 
 use asm2464::firmware::{
     BANK_LEN, BlockIndex, COMMON_LEN, CONFIG_BLOCK_LEN, ConfigBlock, FirmwareVersion, Image, MAX_BODY_LEN,
-    MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN,
+    MAX_FILE_LEN, TRAILER_LEN, container_len,
 };
 use asm2464::flash::CONFIG_LEN;
+use asm2464::text;
 use asm2464_chip::code::{CodeFormat, TextKind};
 use derive_more::Display;
+use infer::MatcherType;
 
-use crate::fetch::Manifest;
-use crate::flash::flash_copy::FlashCopy;
-use crate::patch::{Patch, Receipt};
+use self::flash_copy::FlashCopy;
 
 /// The most bytes of a file that are looked at: one more than the largest flash has, which a 24-bit address reaches.
 pub const MAX_LOOKED_AT: usize = 0x100_0001;
+/// The longest text that asmpatch reads, in bytes: a longer one is none of its own files.
+pub const MAX_TEXT: usize = 1 << 20;
 
 /// The longest body that the common area and both banks hold, in bytes.
 const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;
+/// Lengths of code that ends in bank 0, in bytes: the CPU sees no more than the last with that bank selected.
+const BANK_0: RangeInclusive<usize> = COMMON_LEN as usize + 1..=0x1_0000;
 /// LJMP, with which the code of every known image begins.
 const LJMP: u8 = 0x02;
+/// The first bytes of an application of the open boot stub. Source: `handmade/BOOT_ABI.md` of tinygrad's
+/// asm2464pd-firmware at 94304325, as what follows.
+const BOOT_STUB_MAGIC: &[u8] = b"A24F";
+/// The end of its header, whose last 28 bytes are zeros.
+const BOOT_STUB_HEADER_LEN: usize = 0x40;
+const BOOT_STUB_RESERVED: usize = 0x24;
 
 /// What a file is.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -36,6 +52,12 @@ pub enum FileKind {
     /// An image's body without the container. Older builds of open firmware have the trailer, but no length field.
     #[display("an image's code without its container")]
     Body(Image),
+    /// The beginning of such a body of the vendor's, which has two banks.
+    #[display("bank 0's code without bank 1")]
+    Bank0,
+    /// An application that the open boot stub starts. It is linked for another address than an image's code.
+    #[display("an application of the open boot stub")]
+    BootStubApplication,
     /// A copy of a flash, or of its beginning.
     #[display("{}", _0.extent())]
     Flash(FlashCopy),
@@ -56,8 +78,8 @@ pub enum FileKind {
     /// A zip archive.
     #[display("a zip archive")]
     Zip,
-    /// Any other archive.
-    #[display("{_0}")]
+    /// Any other archive, by its usual ending.
+    #[display("an archive ({_0})")]
     Archive(&'static str),
     /// A program for Windows, such as a vendor's updater.
     #[display("a Windows program")]
@@ -83,9 +105,14 @@ pub enum FileKind {
     /// A capture of USB traffic.
     #[display("a capture of USB traffic")]
     Capture,
-    /// A picture or a document.
-    #[display("{_0}")]
-    Document(&'static str),
+    /// A picture, a document or another system's program.
+    #[display("{what} ({ending})")]
+    Document {
+        /// What it is.
+        what: &'static str,
+        /// Its usual ending.
+        ending: &'static str,
+    },
     /// Any other text.
     #[display("{_0}")]
     Text(TextKind),
@@ -100,38 +127,32 @@ pub enum FileKind {
     Unknown,
 }
 
-/// The first bytes of archives other than zip.
-const ARCHIVES: [(&[u8], &str); 9] = [
-    (b"7z\xBC\xAF\x27\x1C", "a 7z archive"),
-    (b"Rar!\x1A\x07", "a RAR archive"),
-    (b"\x1F\x8B\x08", "a gzip file"),
-    (b"\xFD7zXZ\0", "an xz file"),
-    (b"BZh", "a bzip2 file"),
-    (b"\x28\xB5\x2F\xFD", "a zstd file"),
-    (b"MSCF\0\0\0\0", "a cabinet file"),
-    (b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1", "a Windows installer or an Office document"),
-    (b"xar!", "an xar archive"),
-];
-
 /// The first bytes of captures: pcapng, and pcap in both orders, with microseconds and nanoseconds.
 const CAPTURES: [&[u8]; 5] =
     [b"\x0A\x0D\x0D\x0A", b"\xD4\xC3\xB2\xA1", b"\xA1\xB2\xC3\xD4", b"\x4D\x3C\xB2\xA1", b"\xA1\xB2\x3C\x4D"];
 
-/// The first bytes of pictures, documents and other systems' programs.
-const DOCUMENTS: [(&[u8], &str); 7] = [
-    (b"%PDF-", "a PDF document"),
-    (b"\x89PNG\r\n", "a picture"),
-    (b"\xFF\xD8\xFF", "a picture"),
-    (b"GIF8", "a picture"),
-    (b"\xCF\xFA\xED\xFE", "a program for macOS"),
-    (b"\xCA\xFE\xBA\xBE", "a program for macOS or Java"),
-    (b"SQLite format 3\0", "a database"),
-];
+/// The endings of what `infer` takes for archives, though no files are in them.
+const NO_ARCHIVES: [&str; 8] = ["dcm", "eot", "nes", "pdf", "ps", "rtf", "sqlite", "swf"];
+/// The endings of what `infer` recognises by two bytes, with which code may begin.
+const BY_TWO_BYTES: [&str; 7] = ["Z", "bc", "cpio", "der", "mp3", "obj", "ps"];
+
+/// An image's bytes in a file that is padded behind it with FF, as an erased flash reads, or with 00. The length field
+/// decides. Of any other file, all of it.
+pub fn unpadded(file: &[u8]) -> &[u8] {
+    let Some(len) = file.first_chunk().and_then(|field| container_len(*field)) else { return file };
+    let Some((image, padding)) = file.split_at_checked(len) else { return file };
+    let is_uniform = |fill| padding.iter().all(|byte| *byte == fill);
+    if padding.is_empty() || len > MAX_FILE_LEN || !(is_uniform(0xFF) || is_uniform(0)) {
+        return file;
+    }
+    if is_damaged_image(image) || Image::parse(image).is_ok() { image } else { file }
+}
 
 impl FileKind {
     /// Recognises a file by its bytes, or by the first [`MAX_LOOKED_AT`] of them.
     pub fn of(file: &[u8]) -> Self {
         let Some(&first) = file.first() else { return Self::Empty };
+        let file = unpadded(file);
         if let Ok(image) = Image::parse(file) {
             return Self::Image(image);
         }
@@ -144,6 +165,12 @@ impl FileKind {
         if is_misplaced_block(file) {
             return Self::Object("a configuration block that is not in its place");
         }
+        if is_boot_stub_application(file) {
+            return Self::BootStubApplication;
+        }
+        if is_damaged_image(file) {
+            return Self::DamagedImage;
+        }
         if let Some(kind) = by_first_bytes(file) {
             return kind;
         }
@@ -154,11 +181,8 @@ impl FileKind {
         if let Some(kind) = by_text(file) {
             return kind;
         }
-        if let Some(image) = body(file) {
-            return Self::Body(image);
-        }
-        if is_damaged_image(file) {
-            return Self::DamagedImage;
+        if let Some(kind) = body(file) {
+            return kind;
         }
         swapped(file).unwrap_or(Self::Unknown)
     }
@@ -171,27 +195,48 @@ fn is_misplaced_block(file: &[u8]) -> bool {
     file.len() <= CONFIG_LEN && file.chunks(CONFIG_BLOCK_LEN).any(is_block)
 }
 
+/// Whether a file begins with the header of an application of the boot stub. A hex dump may begin with the same letters.
+fn is_boot_stub_application(file: &[u8]) -> bool {
+    let reserved = file.get(BOOT_STUB_RESERVED..BOOT_STUB_HEADER_LEN);
+    file.starts_with(BOOT_STUB_MAGIC) && reserved.is_some_and(|reserved| reserved.iter().all(|byte| *byte == 0))
+}
+
 fn by_first_bytes(file: &[u8]) -> Option<FileKind> {
-    if [b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"].iter().any(|magic| file.starts_with(*magic)) {
-        return Some(FileKind::Zip);
-    }
-    if file.starts_with(b"MZ") {
-        return Some(if is_library(file) { FileKind::Library } else { FileKind::Program });
-    }
-    if file.get(257..262) == Some(b"ustar") {
-        return Some(FileKind::Archive("a tar archive"));
-    }
-    if file.starts_with(b"!<arch>\n") {
-        return Some(FileKind::Object("a compiler's library"));
-    }
     if is_omf51(file) {
         return Some(FileKind::Object("an object of Keil's tools"));
     }
     if CAPTURES.iter().any(|magic| file.starts_with(magic)) {
         return Some(FileKind::Capture);
     }
-    let named = |list: &[(&[u8], &'static str)]| list.iter().find(|(magic, _)| file.starts_with(magic)).map(|it| it.1);
-    named(&ARCHIVES).map(FileKind::Archive).or_else(|| named(&DOCUMENTS).map(FileKind::Document))
+    // A skippable frame of zstd or lz4: where addresses have 32 bits, infer's sum of its lengths may overflow.
+    if file.get(1..4) == Some(b"\x2A\x4D\x18") {
+        return None;
+    }
+    let found = infer::get(file)?;
+    let ending = found.extension();
+    if BY_TWO_BYTES.contains(&ending) {
+        return None;
+    }
+    let what = match (found.matcher_type(), ending) {
+        (_, "zip") => return Some(FileKind::Zip),
+        (_, "exe" | "dll") if is_library(file) => return Some(FileKind::Library),
+        (_, "exe" | "dll") => return Some(FileKind::Program),
+        (_, "ar") => return Some(FileKind::Object("a compiler's library")),
+        // ELF is code, and what text is, its words say.
+        (_, "elf") | (MatcherType::Text, _) => return None,
+        (MatcherType::Archive, ending) if !NO_ARCHIVES.contains(&ending) => return Some(FileKind::Archive(ending)),
+        // The container of all of these.
+        (_, "doc") => {
+            return Some(FileKind::Document { what: "an installer or an Office document", ending: "msi, doc" });
+        }
+        (MatcherType::App, _) => "a program of another system",
+        (MatcherType::Image, _) => "a picture",
+        (MatcherType::Audio, _) => "a sound",
+        (MatcherType::Video, _) => "a film",
+        (MatcherType::Font, _) => "a font",
+        _ => "a document",
+    };
+    Some(FileKind::Document { what, ending })
 }
 
 /// Whether a PE file is a library. Source: the PE format, "Characteristics": IMAGE_FILE_DLL.
@@ -216,19 +261,12 @@ fn is_omf51(file: &[u8]) -> bool {
 }
 
 fn by_text(file: &[u8]) -> Option<FileKind> {
+    let is_short = file.len() <= MAX_TEXT;
+    let file = &file[..file.len().min(MAX_TEXT)];
     let kind = TextKind::of(file)?;
-    let Ok(text) = str::from_utf8(file) else { return Some(FileKind::Text(kind)) };
-    if Receipt::parse("", text).is_ok() {
-        return Some(FileKind::Receipt);
-    }
-    if Patch::parse("", text).is_ok() {
-        return Some(FileKind::Patch);
-    }
-    if toml::from_str::<Manifest>(text).is_ok() {
-        return Some(FileKind::Manifest);
-    }
-    if text.contains("\n[unit]\n") && text.contains("name = \"config-0.bin\"") {
-        return Some(FileKind::BackupList);
+    let Ok(text) = text::decode(file) else { return Some(FileKind::Text(kind)) };
+    if is_short && let Some(kind) = by_keys(&text) {
+        return Some(kind);
     }
     // Reports of the first builds have a diagnosis in place of facts.
     let has = |key: &str| text.contains(&format!("\"{key}\""));
@@ -253,8 +291,26 @@ fn by_text(file: &[u8]) -> Option<FileKind> {
     Some(FileKind::Text(kind))
 }
 
-/// Takes the body out of code that has no container: raw, or behind it a trailer that fits.
-fn body(file: &[u8]) -> Option<Image> {
+/// Recognises asmpatch's own TOML by the keys that each kind must have. Whether the values are right is for the command
+/// that takes it.
+fn by_keys(text: &str) -> Option<FileKind> {
+    let table: toml::Table = text.parse().ok()?;
+    let has = |keys: &[&str]| keys.iter().all(|key| table.contains_key(*key));
+    if has(&["tool", "input", "output"]) {
+        Some(FileKind::Receipt)
+    } else if has(&["id", "title", "purpose"]) {
+        Some(FileKind::Patch)
+    } else if has(&["id", "chip", "sha256"]) {
+        Some(FileKind::Manifest)
+    } else if has(&["format", "unit", "file"]) {
+        Some(FileKind::BackupList)
+    } else {
+        None
+    }
+}
+
+/// Recognises the code of an image without its container: raw, or behind it a trailer that fits.
+fn body(file: &[u8]) -> Option<FileKind> {
     if file.first() != Some(&LJMP) {
         return None;
     }
@@ -262,16 +318,19 @@ fn body(file: &[u8]) -> Option<Image> {
         && let Ok(image) = Image::from_body(file[..end].to_vec())
         && image.to_file().ends_with(&file[end..])
     {
-        return Some(image);
+        return Some(FileKind::Body(image));
     }
-    if !(MIN_BODY_LEN..=MAX_CODE_LEN).contains(&file.len()) {
+    if file.len() > MAX_CODE_LEN {
         return None;
     }
     let image = Image::from_body(file.to_vec()).ok()?;
     // Read as an image's length, the first instruction of open firmware would be more than fits. The vendor's would
     // not, but its version is where it is in a body.
     let has_version = |version: FirmwareVersion| version.has_date() && version.0[0] != 0;
-    (length_field(file) > MAX_BODY_LEN || has_version(image.version())).then_some(image)
+    if has_version(image.version()) {
+        return Some(if BANK_0.contains(&file.len()) { FileKind::Bank0 } else { FileKind::Body(image) });
+    }
+    (length_field(file) > MAX_BODY_LEN).then_some(FileKind::Body(image))
 }
 
 fn length_field(file: &[u8]) -> usize {
@@ -280,7 +339,7 @@ fn length_field(file: &[u8]) -> usize {
 
 /// Whether a file has a plausible length field before its code.
 fn is_damaged_image(file: &[u8]) -> bool {
-    let is_length = (MIN_BODY_LEN..=MAX_BODY_LEN).contains(&length_field(file));
+    let is_length = (1..=MAX_BODY_LEN).contains(&length_field(file));
     is_length && file.get(4) == Some(&LJMP) && file.len() <= 2 * MAX_FILE_LEN
 }
 
@@ -300,8 +359,8 @@ fn swapped(file: &[u8]) -> Option<FileKind> {
 mod tests {
     use asm2464_chip::practice;
 
+    use super::flash_copy::tests::dump;
     use super::*;
-    use crate::flash::flash_copy::tests::dump;
 
     fn words(file: &[u8]) -> String {
         FileKind::of(file).to_string()
@@ -313,22 +372,74 @@ mod tests {
             let file = image.to_file();
             assert_eq!(FileKind::of(&file), FileKind::Image(image.clone()));
             assert_eq!(FileKind::of(&file[..file.len() / 2]), FileKind::DamagedImage);
+            assert_eq!(FileKind::of(&[&file[..], &[0xFF; 5], &[0]].concat()), FileKind::DamagedImage, "no padding");
             assert_eq!(FileKind::of(image.body()), FileKind::Body(image.clone()));
             assert_eq!(FileKind::of(&file[4..]), FileKind::Body(image));
         }
     }
 
     #[test]
+    fn an_image_ends_where_its_length_field_says_and_padding_follows() {
+        for image in [practice::image(), Image::from_body(vec![0x22]).unwrap()] {
+            let file = image.to_file();
+            for padding in [vec![0xFF; 0x1_0000], vec![0; 0x1_0000], vec![0xFF]] {
+                let padded = [&file[..], &padding].concat();
+                assert_eq!((unpadded(&padded), FileKind::of(&padded)), (&file[..], FileKind::Image(image.clone())));
+            }
+            assert_eq!(unpadded(&file), file);
+        }
+        let mut damaged = practice::image().to_file();
+        damaged[0x100] ^= 1;
+        assert_eq!(unpadded(&[&damaged[..], &[0xFF; 9]].concat()), damaged);
+        // The length field of nothing but zeros.
+        assert_eq!(unpadded(&[0; 0x1000]).len(), 0x1000);
+    }
+
+    #[test]
+    fn code_is_known_by_its_first_instruction_only_with_what_an_image_has() {
+        let of_len = |first: [u8; 4], len: usize| {
+            let mut code = vec![0; len];
+            code[..4].copy_from_slice(&first);
+            code
+        };
+        let body = "an image's code without its container";
+        // Open firmware's first instructions are too much for a length, and no flash holds more than the banks.
+        assert_eq!(words(&of_len([LJMP, 0x04, 0x00, 0x75], 0x9000)), body);
+        assert_eq!(words(&of_len([LJMP, 0x04, 0x00, 0x75], MAX_CODE_LEN)), body);
+        assert_eq!(words(&of_len([LJMP, 0x04, 0x00, 0x75], MAX_CODE_LEN + 1)), "another kind of file");
+        // Without, a jump may be anybody's.
+        assert_eq!(words(&of_len([LJMP, 0x04, 0x00, 0x00], 0x9000)), "another kind of file");
+        let mut vendor = of_len([LJMP, 0x04, 0x00, 0x00], 98_006);
+        vendor[0x200..0x206].copy_from_slice(&[0x25, 0x01, 0x23, 0x85, 0x00, 0x00]);
+        assert_eq!(words(&vendor), body);
+        for half in [0x8001, 0xFF6B, 0x1_0000] {
+            assert_eq!(words(&vendor[..half]), "bank 0's code without bank 1");
+        }
+        for len in [0x8000, 0x1_0001] {
+            assert_eq!(words(&vendor[..len]), body);
+        }
+    }
+
+    #[test]
+    fn an_application_of_the_open_boot_stub_is_no_image() {
+        let mut application = [BOOT_STUB_MAGIC, b"custom 00000000-CLEAN\0\0\x01"].concat();
+        application.extend(0x200u32.to_le_bytes());
+        application.resize(0x240, 0);
+        assert_eq!(words(&application), "an application of the open boot stub");
+        assert_eq!(words(b"A24F 0204 0000 7581 6012 0400 A24F 0204 0000 7581 6012 0400 A24F"), "a hex dump");
+    }
+
+    #[test]
     fn a_copy_of_a_flash_is_known_whole_in_part_and_with_swapped_bytes() {
         let whole = dump(&practice::image());
-        assert_eq!(words(&whole), "a copy of a whole flash");
+        assert_eq!(words(&whole), "a copy of a flash");
         assert_eq!(words(&whole[..0x100]), "the configuration page of a flash");
-        assert_eq!(words(&whole[..0x8000]), "a copy of a part of a flash");
+        assert_eq!(words(&whole[..0x8000]), "a copy of a flash");
         assert_eq!(words(&whole[..0x80]), "a copy of a part of a flash");
         let misplaced = "a configuration block that is not in its place";
         assert_eq!(words(&whole[0x80..0x100]), misplaced);
         assert_eq!(words(&[&whole[0x80..0x100], &whole[..0x80]].concat()), misplaced);
-        assert_eq!(words(&whole.repeat(2)), "a copy of a flash that is larger than a unit's");
+        assert_eq!(words(&whole.repeat(2)), "a copy of a flash");
         for group in [2, 4] {
             let mut bytes = whole.clone();
             bytes.chunks_exact_mut(group).for_each(<[u8]>::reverse);
@@ -351,8 +462,13 @@ mod tests {
         let keil = [name.as_slice(), &[sum]].concat();
         for (file, expected) in [
             (b"PK\x03\x04rest".as_slice(), "a zip archive"),
-            (b"7z\xBC\xAF\x27\x1C", "a 7z archive"),
-            (&tar, "a tar archive"),
+            (b"7z\xBC\xAF\x27\x1C", "an archive (7z)"),
+            (b"\x1F\x8B\x08rest", "an archive (gz)"),
+            (b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1", "an installer or an Office document (msi, doc)"),
+            (b"!<arch>\nmain.rel/", "a compiler's library"),
+            (b"\xCF\xFA\xED\xFE", "a program of another system (mach)"),
+            (b"\x89PNG\r\n\x1A\n", "a picture (png)"),
+            (&tar, "an archive (tar)"),
             (b"MZ\0\0", "a Windows program"),
             (&library, "a Windows library"),
             (b"\x7FELF", "ELF"),
@@ -362,14 +478,23 @@ mod tests {
             (b"                ASxxxx Assembler V02.00\n  000000 02 04 00\n", "a listing of SDCC"),
             (&keil, "an object of Keil's tools"),
             (b"\x0A\x0D\x0D\x0A\x1C\0\0\0", "a capture of USB traffic"),
-            (b"%PDF-1.7\n%\xE2\xE3", "a PDF document"),
+            (b"%PDF-1.7\n%\xE2\xE3", "a document (pdf)"),
             (b"{\n  \"schema\": 6,\n  \"tool\": \"1\",\n  \"diagnosis\": {}\n}", "a report of `asmpatch doctor`"),
             (b"{\n  \"facts\": {},\n  \"schema\": 7,\n  \"tool\": \"1\"\n}", "a report of `asmpatch doctor`"),
             (b"an image goes here, some day", "text"),
             (b"\x75\x81\x60\x12", "another kind of file"),
+            // ACALL and JNB, with which cpio and certificates begin, and a frame that says 4 GiB.
+            (b"\x71\xC7\x22", "another kind of file"),
+            (b"\x30\x82\x22", "another kind of file"),
+            (b"\x50\x2A\x4D\x18\xF8\xFF\xFF\xFF\0", "another kind of file"),
         ] {
             assert_eq!(words(file), expected, "{}", String::from_utf8_lossy(file));
         }
+        let utf16: Vec<u8> = "\u{FEFF}{\r\n\"facts\": {}, \"schema\": 7, \"tool\": \"1\"}"
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes)
+            .collect();
+        assert_eq!(words(&utf16), "a report of `asmpatch doctor`");
         for (file, expected) in [("patches", "a patch"), ("firmware-manifests", "the manifest of an image")] {
             for (name, text) in crate::tests::repository(file) {
                 assert_eq!(words(text.as_bytes()), expected, "{name}");

@@ -6,10 +6,8 @@
 use std::ops::Range;
 
 use asm2464::Failure;
-use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image};
-use asm2464::flash::{CONFIG_LEN, DUMP_LEN, FIRST_SLOT, SECOND_SLOT, Slot};
-
-use super::backup::{BackedUpUnit, Backup};
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, Image};
+use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SECOND_SLOT, SECTOR_LEN, Slot};
 
 /// Bytes that [`FlashCopy::rest`] takes together.
 const REST_UNIT: usize = 0x100;
@@ -26,15 +24,13 @@ pub enum CopyExtent {
     /// Both configuration blocks and nothing else.
     #[display("the configuration page of a flash")]
     Page,
-    /// All 2 MiB.
-    #[display("a copy of a whole flash")]
-    Whole,
+    /// Whole sectors, as programmers and [`whole_flash`](crate::flash::whole_flash) read them: all of a flash, or of its
+    /// beginning.
+    #[display("a copy of a flash")]
+    Sectors,
     /// Another length.
     #[display("a copy of a part of a flash")]
     Part,
-    /// More than the flash of any known unit has.
-    #[display("a copy of a flash that is larger than a unit's")]
-    Larger,
 }
 
 impl FlashCopy {
@@ -54,8 +50,7 @@ impl FlashCopy {
     pub fn extent(&self) -> CopyExtent {
         match self.bytes.len() {
             CONFIG_LEN => CopyExtent::Page,
-            DUMP_LEN => CopyExtent::Whole,
-            len if len > DUMP_LEN => CopyExtent::Larger,
+            len if len.is_multiple_of(SECTOR_LEN) => CopyExtent::Sectors,
             _ => CopyExtent::Part,
         }
     }
@@ -105,26 +100,8 @@ impl FlashCopy {
         rest
     }
 
-    /// Makes a backup of it, of a unit that is known only by its configuration; `None` without a valid block 0. Without
-    /// an image, as in a configuration page, its parts are erased.
-    pub fn to_backup(&self) -> Option<Backup> {
-        let zero = self.block(BlockIndex::Zero)?;
-        let image = self.image().ok();
-        let version = image.as_ref().map(Image::version).filter(|version| version.has_date());
-        let unit = BackedUpUnit {
-            device: "a copy of a flash".to_owned(),
-            usb_id: zero.usb_id().to_string(),
-            state: self.extent().to_string(),
-            serial: zero.text(ConfigField::Serial),
-            product: zero.text(ConfigField::Product),
-            firmware_version: version.map(|version| version.to_string()),
-        };
-        let (slot, tool) = (self.slot(), "another tool".to_owned());
-        Some(Backup { unit, tool, blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec) })
-    }
-
     /// The first slot. What the copy lacks is FF.
-    fn slot(&self) -> Slot {
+    pub fn slot(&self) -> Slot {
         Slot::at(FIRST_SLOT, &self.bytes)
     }
 }
@@ -132,7 +109,7 @@ impl FlashCopy {
 #[cfg(test)]
 pub(crate) mod tests {
     use asm2464::firmware::known_blocks;
-    use asm2464::flash::SLOT_LEN;
+    use asm2464::flash::{DUMP_LEN, SLOT_LEN};
     use asm2464_chip::practice;
 
     use super::*;
@@ -153,12 +130,9 @@ pub(crate) mod tests {
             bytes[0x1_FFFE] = 0;
             bytes[0x10_0000..0x10_0300].fill(7);
             let copy = FlashCopy::of(&bytes).unwrap();
-            assert_eq!((copy.extent(), copy.image().unwrap()), (CopyExtent::Whole, image.clone()));
+            assert_eq!((copy.extent(), copy.image().unwrap()), (CopyExtent::Sectors, image));
             assert_eq!(copy.rest(), [0x1_FF00..0x2_0000, 0x10_0000..0x10_0300]);
             assert!(copy.second_image().is_err());
-            let backup = copy.to_backup().unwrap();
-            assert_eq!(backup.firmware().unwrap(), image);
-            assert_eq!((backup.unit.serial.as_str(), backup.unit.is_virtual()), ("AAAABBBB0060", false));
         }
     }
 
@@ -182,13 +156,13 @@ pub(crate) mod tests {
         for (len, extent) in [
             (0x80, CopyExtent::Part),
             (0x100, CopyExtent::Page),
-            (0x1_0000, CopyExtent::Part),
+            (0x1000, CopyExtent::Sectors),
+            (0x1_1000, CopyExtent::Sectors),
             (DUMP_LEN - 1, CopyExtent::Part),
-            (DUMP_LEN, CopyExtent::Whole),
+            (DUMP_LEN, CopyExtent::Sectors),
         ] {
             assert_eq!(FlashCopy::of(&bytes[..len]).unwrap().extent(), extent, "{len:#x}");
         }
-        assert_eq!(FlashCopy::of(&[&bytes[..], &bytes].concat()).unwrap().extent(), CopyExtent::Larger);
         assert_eq!(FlashCopy::of(&bytes[..0x7F]), None);
     }
 
@@ -197,7 +171,7 @@ pub(crate) mod tests {
         fn any_bytes_behind_a_block_never_panic(bytes: Vec<u8>) {
             let bytes = [&dump(&practice::open_image())[..0x100], &bytes].concat();
             let copy = FlashCopy::of(&bytes).unwrap();
-            let _ = (copy.image(), copy.second_image(), copy.rest(), copy.to_backup());
+            let _ = (copy.image(), copy.second_image(), copy.rest(), copy.extent());
         }
     }
 }

@@ -1,0 +1,74 @@
+//! Text as people's tools write it: UTF-8, or UTF-16 behind its byte order mark, as Windows PowerShell's `>` does.
+
+use std::borrow::Cow;
+
+use crate::ParseError;
+
+/// Decodes a file of text. Leaves out its byte order mark.
+///
+/// # Errors
+/// The place of the first bytes that are no character.
+pub fn decode(file: &[u8]) -> Result<Cow<'_, str>, ParseError> {
+    match file {
+        [0xFF, 0xFE, rest @ ..] => from_utf16(rest, u16::from_le_bytes).map(Cow::Owned),
+        [0xFE, 0xFF, rest @ ..] => from_utf16(rest, u16::from_be_bytes).map(Cow::Owned),
+        _ => {
+            let text = str::from_utf8(file).map_err(|error| {
+                ParseError(format!("not UTF-8: the byte at offset {:#x} starts no character", error.valid_up_to()))
+            })?;
+            Ok(Cow::Borrowed(text.strip_prefix('\u{FEFF}').unwrap_or(text)))
+        }
+    }
+}
+
+/// Decodes what follows a byte order mark of UTF-16.
+fn from_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, ParseError> {
+    let (units, half) = bytes.as_chunks::<2>();
+    let wrong = |at: usize| ParseError(format!("not UTF-16: the bytes at offset {at:#x} are no character"));
+    let mut text = String::with_capacity(units.len());
+    let mut at = 2;
+    for decoded in char::decode_utf16(units.iter().map(|bytes| unit(*bytes))) {
+        let character = decoded.map_err(|_| wrong(at))?;
+        text.push(character);
+        at += 2 * character.len_utf16();
+    }
+    if half.is_empty() { Ok(text) } else { Err(wrong(at)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+        "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(bytes).collect()
+    }
+
+    #[test]
+    fn utf_8_and_utf_16_of_both_orders_give_the_same_text_without_the_mark() {
+        let text = "serial = \"Ä€𝄞\"\r\n";
+        let marked = format!("\u{FEFF}{text}");
+        let files = [text.into(), marked.into_bytes(), utf16(text, u16::to_le_bytes), utf16(text, u16::to_be_bytes)];
+        for file in files {
+            assert_eq!(decode(&file).unwrap(), text);
+        }
+        assert_eq!(decode(b"").unwrap(), "");
+    }
+
+    #[test]
+    fn the_first_bytes_that_are_no_character_are_named() {
+        let place = |file: &[u8]| decode(file).unwrap_err().to_string();
+        assert_eq!(place(b"ab\xFFc"), "not UTF-8: the byte at offset 0x2 starts no character");
+        // A lone half of a pair, and a lone byte.
+        assert_eq!(place(b"\xFF\xFEa\0\x00\xD8b\0"), "not UTF-16: the bytes at offset 0x4 are no character");
+        assert_eq!(place(b"\xFF\xFEa\0b"), "not UTF-16: the bytes at offset 0x4 are no character");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_text_or_an_error(bytes: Vec<u8>) {
+            for mark in [&b""[..], b"\xFF\xFE", b"\xFE\xFF"] {
+                let _ = decode(&[mark, &bytes].concat());
+            }
+        }
+    }
+}

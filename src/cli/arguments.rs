@@ -304,8 +304,9 @@ impl PcapArgs {
     /// # Errors
     /// As for [`Capture::create`].
     pub fn start(&self) -> Result<Recording<'_>, Failure> {
-        let begin = |path| Capture::create(path).map(|capture| (capture, path));
-        Ok(Recording(self.pcap.as_deref().map(begin).transpose()?))
+        let Some(path) = self.pcap.as_deref() else { return Ok(Recording(None)) };
+        user_files::check_name(path)?;
+        Ok(Recording(Some((Capture::create(path)?, path))))
     }
 }
 

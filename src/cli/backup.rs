@@ -166,6 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.list {
         return list(args);
     }
+    args.output.as_deref().map(user_files::check_name).transpose()?;
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let mut access = Access::open(&mut *port)?;

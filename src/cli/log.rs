@@ -20,7 +20,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use super::print;
+use super::{print, user_files};
 
 /// The most bytes that may wait to be written. Further lines are dropped.
 const BACKLOG: usize = 16 << 20;
@@ -74,6 +74,7 @@ impl LogArgs {
         let level = self.level();
         let sink = match &self.log_file {
             Some(path) => {
+                user_files::check_name(path)?;
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
                 LogSink::File(opened.map_err(|cause| {
                     let label = Kind::System.code("asmpatch::log::file");

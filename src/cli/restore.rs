@@ -32,7 +32,7 @@ use crate::cli::errors::{self, Exit};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
 pub struct Args {
-    /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of the whole flash, 2 MiB.
+    /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of its flash with both blocks and an image.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 

@@ -77,8 +77,18 @@ fn is_absent(kind: io::ErrorKind) -> bool {
 /// # Errors
 /// As for [`read`], and if the file is not [text](text::decode).
 pub fn read_text(path: &Path) -> Result<String, AnyFailure> {
-    let file = read(path, MAX_TEXT)?;
-    let text = text::decode(&file).map_err(|why| {
+    text_in(path, &read(path, MAX_TEXT)?)
+}
+
+/// Decodes a text file that was read.
+///
+/// # Errors
+/// As for [`read_text`].
+pub fn text_in(path: &Path, file: &[u8]) -> Result<String, AnyFailure> {
+    if file.len() > MAX_TEXT {
+        return Err(unread(path, MAX_TEXT, io::ErrorKind::FileTooLarge.into()));
+    }
+    let text = text::decode(file).map_err(|why| {
         let label = Kind::BadInput.code("asmpatch::file::not_text");
         Failure::new(label, format!("{} is {why}", path.display()))
     })?;
@@ -308,11 +318,26 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
     Some(help)
 }
 
+/// Checks that the file system has such names: none has one of 300 characters.
+///
+/// # Errors
+/// Fails if it has not.
+pub fn check_name(path: &Path) -> Result<(), Failure> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+            let label = Kind::BadInput.code("asmpatch::file::name");
+            Err(Failure::new(label, format!("no file can be named {}", path.display())).because(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks that `path` names a regular file or nothing.
 ///
 /// # Errors
-/// Fails if it names something else.
+/// Fails if it names something else, or if no file can have the name.
 pub fn refuse_irregular(path: &Path) -> Result<(), Failure> {
+    check_name(path)?;
     match file::irregular(path) {
         Some(kind) => {
             let label = Kind::Refused.code("asmpatch::file::irregular");

@@ -82,12 +82,12 @@ impl Report {
     ///
     /// # Errors
     /// If it is none, or an old one that holds verdicts in place of facts.
-    pub fn parse(name: &str, text: &[u8]) -> Result<Self, Failure> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, Failure> {
         let none = |why: &dyn std::fmt::Display| {
             let message = format!("{name} is not a report of `asmpatch doctor`: {why}");
             Failure::new(Kind::BadInput.code("asmpatch::doctor::not_a_report"), message)
         };
-        let value: Value = serde_json::from_slice(text).map_err(|error| none(&error))?;
+        let value: Value = serde_json::from_str(text).map_err(|error| none(&error))?;
         let Some(schema) = value.get("schema").and_then(Value::as_u64) else {
             return Err(none(&"it has no key `schema`"));
         };

@@ -111,6 +111,120 @@ fn code_without_its_container_is_shown_and_wrapped() {
 }
 
 #[test]
+fn a_padded_image_is_the_image_in_every_command_and_the_padding_is_said() {
+    let home = home();
+    let image = practice::image().to_file();
+    fs::write(home.path().join("image.bin"), &image).unwrap();
+    fs::write(home.path().join("padded.bin"), [&image[..], &[0xFF; 0x8000]].concat()).unwrap();
+    let shown = |name: &str| good(home.path(), &["info", name]).replacen(name, "", 1);
+    assert_eq!(shown("padded.bin"), shown("image.bin"));
+    for words in [
+        &["verify", "padded.bin"][..],
+        &["patch", "padded.bin", "-o", "patched.bin"],
+        &["flash", "padded.bin", "--device", "virtual:u", "--yes"],
+    ] {
+        let printed = refused(home.path(), words, 0);
+        assert!(
+            printed.contains("the image ends after 98016 bytes; the 32768 bytes FF behind it are left out"),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn what_begins_like_an_image_and_is_none_is_named_without_a_length_that_is_none() {
+    let home = home();
+    let mut application = b"A24Fcustom 00000000-CLEAN\0\0\x01\0\x02\0\0".to_vec();
+    application.resize(0x240, 0);
+    fs::write(home.path().join("app.bin"), &application).unwrap();
+    fs::write(home.path().join("text.bin"), [b"BOOT".as_slice(), &[0x80; 0x400]].concat()).unwrap();
+    let body = fs::read(home.path().join("fw.bin")).unwrap();
+    fs::write(home.path().join("half.bin"), &body[..0x1_0000]).unwrap();
+    let image = practice::image().to_file();
+    fs::write(home.path().join("part-1.bin"), &image[..0xFF00]).unwrap();
+    let stub = "app.bin is an application of the open boot stub";
+    let half = "bank 0's code without bank 1";
+    for (words, why) in [
+        (&["info", "app.bin"][..], stub),
+        (&["wrap", "app.bin", "-o", "wrapped.bin"], stub),
+        (&["flash", "app.bin", "--device", "virtual:u", "--yes"], stub),
+        (&["info", "text.bin"], "the file begins with \"BOOT\", where an image has the length of its body"),
+        (&["info", "half.bin"], half),
+        (&["wrap", "half.bin", "-o", "wrapped.bin"], half),
+        (&["info", "part-1.bin"], half),
+    ] {
+        let printed = refused(home.path(), words, 3);
+        assert!(printed.contains(why), "{words:?}: {printed}");
+    }
+}
+
+#[test]
+fn what_powershell_writes_is_read_as_what_it_is() {
+    let home = home();
+    let home = home.path();
+    let utf16 = |name: &str, text: &str| {
+        let bytes: Vec<u8> = "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+        fs::write(home.join(name), bytes).unwrap();
+    };
+    let text = |name: &str| fs::read_to_string(home.join(name)).unwrap();
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    good(home, &["patch", "practice.bin", "-o", "patched.bin"]);
+    utf16("patched.bin.toml", &text("patched.bin.toml"));
+    good(home, &["verify", "patched.bin"]);
+    let _ = run(home, &["doctor", "--device", "virtual:u", "--report", "report.json"]);
+    let as_utf8 = refused(home, &["doctor", "--from", "report.json"], 1);
+    utf16("report.json", &text("report.json"));
+    assert_eq!(refused(home, &["doctor", "--from", "report.json"], 1), as_utf8);
+    let printed = refused(home, &["info", "report.json"], 3);
+    assert!(printed.contains("`asmpatch doctor --from report.json`"), "{printed}");
+}
+
+#[test]
+fn a_file_in_place_of_a_report_is_named_and_a_long_one_not_read() {
+    let home = home();
+    let file = fs::File::create(home.path().join("long.json")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    fs::write(home.path().join("many.json"), [b"{\"schema\": 9,".as_slice(), &b"\"a\": 1,".repeat(200_000)].concat())
+        .unwrap();
+    for (name, why) in [
+        ("dump.bin", "dump.bin is a copy of a flash, expected a report of `asmpatch doctor`"),
+        ("long.json", "long.json is a file in which every byte is 00"),
+        ("many.json", "many.json has 1400013 bytes, expected at most 1048576"),
+    ] {
+        let printed = refused(home.path(), &["doctor", "--from", name], 3);
+        assert!(printed.contains(why), "{printed}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_name_that_no_file_can_have_is_a_wrong_name() {
+    let home = home();
+    let home = home.path();
+    let long = "n".repeat(300);
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    for words in [
+        &["info", &long][..],
+        &["verify", &long],
+        &["restore", &long, "--device", "virtual:u"],
+        &["patch", "practice.bin", "-o", &long],
+        &["backup", "-o", &long, "--device", "virtual:u"],
+        &["doctor", "--report", &long, "--device", "virtual:u"],
+        &["list", "--device", &format!("virtual:{long}")],
+        &["list", "--pcap", &long, "--device", "virtual:u"],
+        &["list", "--log-file", &long, "--device", "virtual:u"],
+        &["info", "practice.bin", "--patch-dir", &long],
+    ] {
+        let printed = refused(home, words, 3);
+        assert!(printed.contains("File name too long"), "{words:?}: {printed}");
+    }
+    // No receipt can be beside an image with a name that is nearly as long.
+    let near = format!("{}.bin", "n".repeat(250));
+    fs::copy(home.join("practice.bin"), home.join(&near)).unwrap();
+    good(home, &["verify", &near]);
+}
+
+#[test]
 fn wrap_refuses_what_is_no_code() {
     let home = home();
     fs::write(home.path().join("long.bin"), [b"\x02\x04\x00\x22".repeat(24_502), vec![1; 8]].concat()).unwrap();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::arguments::{BackupPlace, PatchDirs, PortArgs};
 use super::flash::commands::lines;
 use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
+use crate::file_kind::{FileKind, MAX_TEXT};
 use crate::flash::backup_folder;
 use crate::flash::fitting::{fitting, offers};
 use crate::flash::recovery::{InvokedCommand, Writes};
@@ -16,10 +17,11 @@ use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
 use crate::unit;
-use crate::unit::facts::FlashPart;
-use asm2464::AnyFailure;
+use crate::unit::facts::{Facts, FlashPart};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
+use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_chip::code::TextKind;
 use asm2464_dock::files::{atomic, file};
 use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
@@ -108,14 +110,26 @@ impl print::Document for DoctorJson<'_> {
     const VERSION: u32 = 3;
 }
 
-/// Bytes of an earlier report that are read at most.
-const MAX_REPORT: usize = 64 << 20;
-
 /// Whether a file is an earlier report, which the next one may replace.
 fn is_report(path: &Path) -> bool {
-    let Ok(bytes) = file::read_regular(path, MAX_REPORT) else { return false };
-    let Ok(report) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
+    let Ok(text) = file::read_regular_text(path, MAX_TEXT) else { return false };
+    let Ok(report) = serde_json::from_str::<serde_json::Value>(&text) else { return false };
     report["schema"].is_u64() && report["tool"].is_string()
+}
+
+/// Reads the facts of an earlier report.
+///
+/// # Errors
+/// As for [`user_files::look`] and [`Report::parse`], and if the file is something else that asmpatch recognises.
+fn facts_in(path: &Path) -> Result<Facts, AnyFailure> {
+    let (bytes, kind) = user_files::look(path)?;
+    if !matches!(kind, FileKind::Report | FileKind::Text(TextKind::Json)) {
+        let label = Kind::BadInput.code("asmpatch::doctor::not_a_report");
+        let message = format!("{} is {kind}, expected a report of `asmpatch doctor`", path.display());
+        return Err(Failure::new(label, message).into());
+    }
+    let text = user_files::text_in(path, &bytes)?;
+    Ok(Report::parse(&path.display().to_string(), &text)?.facts)
 }
 
 /// Runs the subcommand.
@@ -131,7 +145,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let images = Images::from(PatchDirs::default().load()?);
     let is_local = args.from.is_none();
     let facts = match &args.from {
-        Some(path) => Report::parse(&path.display().to_string(), &user_files::read(path, MAX_REPORT)?)?.facts,
+        Some(path) => facts_in(path)?,
         None => {
             let (_recording, mut port) = args.port.open()?;
             let info = port.attached()?;

@@ -516,7 +516,7 @@ fn a_report_is_diagnosed_again_with_the_same_page_and_a_later_versions_or_a_miss
     ];
     for seen in units.into_iter().chain(faulty()) {
         let text = report(&seen);
-        let again = Report::parse("report.json", text.as_bytes()).unwrap().facts;
+        let again = Report::parse("report.json", &text).unwrap().facts;
         let page = |facts: &Facts| {
             let Diagnosis { lines, runtime, because } = diagnose(facts);
             let verdicts: Vec<_> = lines.into_iter().map(|line| (line.topic, line.verdict)).collect();
@@ -526,7 +526,7 @@ fn a_report_is_diagnosed_again_with_the_same_page_and_a_later_versions_or_a_miss
     }
     let text = report(&other_than_flashed());
     let later = text.replace("\"schema\": 7", "\"schema\": 8, \"weather\": {}").replace("\"tree\"", "\"forest\"");
-    let facts = Report::parse("report.json", later.as_bytes()).unwrap().facts;
+    let facts = Report::parse("report.json", &later).unwrap().facts;
     assert!(facts.tree.is_not_asked());
     for (text, code) in [
         ("{\"schema\": 6, \"unit\": {}, \"diagnosis\": {}}", "asmpatch::doctor::old_report"),
@@ -534,7 +534,7 @@ fn a_report_is_diagnosed_again_with_the_same_page_and_a_later_versions_or_a_miss
         ("{}", "asmpatch::doctor::not_a_report"),
         ("\0", "asmpatch::doctor::not_a_report"),
     ] {
-        let error = Report::parse("report.json", text.as_bytes()).unwrap_err();
+        let error = Report::parse("report.json", text).unwrap_err();
         assert_eq!(asm2464::Coded::code(&error), code, "{text}");
     }
 }

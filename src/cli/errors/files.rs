@@ -106,6 +106,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::irregular",
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
+    "asmpatch::file::name", "choose a shorter name; nothing was written";
     "asmpatch::file::not_found", "check the name";
     "asmpatch::file::not_regular", "asmpatch reads no pipes and devices here: remove it, or name another folder";
     "asmpatch::file::not_text" | "asmpatch::file::oversized", "check the name: this is another kind of file";

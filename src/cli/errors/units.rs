@@ -373,6 +373,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::mute",
         "the practice image of an older asmpatch does not come up with this one: delete flash.bin in the unit's folder for \
          a new unit. To keep the flash and write another image, set `state = \"boot-loader\"` in its bridge.toml";
+    "asmpatch::virtual_unit::name", "name a folder with a shorter name, as in `--device virtual:u`";
     "asmpatch::virtual_unit::not_replugged",
         "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_unit::not_served",

@@ -69,7 +69,7 @@ pub struct Args {
     bench: bool,
 
     /// Take the configuration blocks from a backup instead of the unit: a unit in its boot loader can't provide them.
-    /// Also takes a copy of a flash: all 2 MiB of it, or its first 256 bytes.
+    /// Also takes a copy of a flash: whole sectors of 4 KiB, or its first 256 bytes.
     #[arg(long, value_name = "DIR")]
     config_from: Option<PathBuf>,
 

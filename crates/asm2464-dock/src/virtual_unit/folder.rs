@@ -232,6 +232,9 @@ fn hold(path: &Path) -> io::Result<File> {
 fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| {
         let message = format!("virtual unit: cannot {what} {}", path.display());
+        if error.kind() == io::ErrorKind::InvalidFilename {
+            return Failure::new(Kind::BadInput.code("asm2464::virtual_unit::name"), message).because(error);
+        }
         Failure::new(Kind::System.code("asm2464::virtual_unit::file"), message).because(error)
     }
 }

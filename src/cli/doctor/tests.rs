@@ -157,17 +157,17 @@ fn a_report_keeps_each_speed_and_an_older_ones_unknown_speed_is_what_its_descrip
         seen.unit.speed = speed;
         let text = report(&seen);
         assert!(text.contains(keys), "{text}");
-        let again = Report::parse("report.json", text.as_bytes()).unwrap().facts;
+        let again = Report::parse("report.json", &text).unwrap().facts;
         assert_eq!(again.unit.speed, speed);
         let page = diagnose(&again);
         assert_eq!(line(&page, "USB").verdict, Verdict::Good);
         assert!(line(&page, "USB").found.contains(shown), "{page:#?}");
     }
     seen.unit.speed = BusSpeed::UNKNOWN;
-    let older = Report::parse("report.json", report(&seen).as_bytes()).unwrap().facts;
+    let older = Report::parse("report.json", &report(&seen)).unwrap().facts;
     assert_eq!(older.unit.speed, at_least_5_gbit);
     seen.descriptors = None;
-    let nothing = Report::parse("report.json", report(&seen).as_bytes()).unwrap().facts;
+    let nothing = Report::parse("report.json", &report(&seen)).unwrap().facts;
     assert_eq!(line(&diagnose(&nothing), "USB").verdict, Verdict::Unknown);
 }
 

@@ -98,6 +98,18 @@ fn a_copy_of_the_whole_flash_is_shown_restored_and_gives_a_unit_its_configuratio
 }
 
 #[test]
+fn a_flash_of_a_maker_that_nobody_has_listed_is_copied_if_its_bytes_do_not_repeat() {
+    for id in ["BA 60 15", "12 34 15"] {
+        let home = home(&format!("factory = 'open'\n[flash]\njedec-id = '{id}'\n"), DUMP_LEN);
+        assert_eq!(json(home.path(), &COPY)["whole_flash"]["size"], DUMP_LEN);
+        assert!(copy(home.path()) == cells(home.path()));
+    }
+    let home = home("factory = 'open'\n[flash]\njedec-id = '12 34 15'\n", 0x8_0000);
+    fails(home.path(), 4, "asmpatch::backup::smaller_flash");
+    assert!(!home.path().join("saved/flash-whole.bin").exists());
+}
+
+#[test]
 fn what_vendor_firmware_can_not_read_is_said_and_the_usual_backup_is_made() {
     let home = home("", 0x8_0000);
     let printed = fails(home.path(), 5, "asmpatch::backup::only_commands");

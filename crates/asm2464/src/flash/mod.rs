@@ -142,6 +142,7 @@ impl JedecId {
             0x85 => "Puya",
             0x9D => "ISSI",
             0xA1 => "Fudan",
+            0xBA => "Zetta",
             0xC2 => "Macronix",
             0xC8 => "GigaDevice",
             0xEF => "Winbond",
@@ -151,12 +152,18 @@ impl JedecId {
 
     /// Returns how many bytes the flash has; `None` if that is not known. In the IDs of the makers above, the third byte
     /// is the logarithm of it, up to 16 MiB, which a 24-bit address reaches. (From 64 MiB on, some count on in decimal:
-    /// 20 follows 19.) Source: the makers' data sheets; the sizes in flashrom's `flashchips` and in Linux's `spi-nor`.
+    /// 20 follows 19.) Other makers' IDs mostly say the same, but between them small numbers have other meanings, so a
+    /// logarithm is taken from 1 MiB on. A part that is smaller than its ID says shows it by repeating its contents.
+    /// Source: the makers' data sheets; the sizes in flashrom's `flashchips` and in Linux's `spi-nor`.
     pub const fn capacity(self) -> Option<usize> {
-        match (self.maker(), self.0[2]) {
-            (Some(_), exponent @ 0x11..=0x18) => Some(1 << exponent),
-            _ => None,
-        }
+        let [maker, kind, exponent] = self.0;
+        let is_logarithm = match self.maker() {
+            Some(_) => matches!(exponent, 0x11..=0x18),
+            // Spansion's S25FL032A, 01 02 15, has 4 MiB, and its kind all twice what the byte says. 7F is JEP106's
+            // continuation code: the maker and the kind follow it, and no capacity.
+            None => matches!(exponent, 0x14..=0x18) && !matches!((maker, kind), (0x01, 0x02) | (0x7F, _)),
+        };
+        if is_logarithm { Some(1 << exponent) } else { None }
     }
 }
 
@@ -260,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_says_how_many_bytes_a_flash_has_if_its_maker_is_known_and_three_address_bytes_reach_them() {
+    fn an_id_says_how_many_bytes_a_flash_has_if_three_address_bytes_reach_them() {
         let capacity = |id: &str| id.parse::<JedecId>().unwrap().capacity();
         for (id, bytes) in [
             ("C2 28 15", DUMP_LEN),
@@ -274,11 +281,18 @@ mod tests {
             ("5E 40 18", 0x100_0000),
             ("68 40 15", 0x20_0000),
             ("A1 40 14", 0x10_0000),
+            // ZD25WQ16, and makers that nobody has listed.
+            ("BA 60 15", DUMP_LEN),
+            ("12 34 14", 0x10_0000),
+            ("37 30 15", DUMP_LEN),
+            ("01 40 15", DUMP_LEN),
+            ("12 34 18", 0x100_0000),
         ] {
             assert_eq!(capacity(id), Some(bytes), "{id}");
         }
-        // The last two are IS25LQ016 and XM25QH512C, whose third byte is no logarithm.
-        for id in ["12 34 15", "C2 28 19", "EF 30 10", "9D 7B FF", "9D 14 45", "20 40 20"] {
+        // The last four are IS25LQ016, XM25QH512C, S25FL032A and Pm25LQ040, whose third byte is no logarithm.
+        let unknown = ["12 34 13", "12 34 19", "C2 28 19", "EF 30 10", "9D 7B FF", "9D 14 45", "20 40 20"];
+        for id in unknown.into_iter().chain(["01 02 15", "7F 9D 14"]) {
             assert_eq!(capacity(id), None, "{id}");
         }
     }

@@ -272,9 +272,7 @@ fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Opti
         // Source: owners' reports.
         Advice::Power => format!("power: {}. Nothing else helps", hands(Hands::ReplugWithSupply)),
         Advice::SwitchPcieOn => {
-            "some builds leave PCIe off until a runtime switches it on, and `asmpatch reset --level pcie-power` does that, \
-             too"
-            .to_owned()
+            "some builds leave PCIe off until a runtime switches it on, and `asmpatch pcie on` does that, too".to_owned()
         }
         Advice::CheckCard => {
             "check that the card sits in its slot, and that card and dock have their 12 V: without it PCIe never leaves \

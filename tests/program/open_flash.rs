@@ -41,3 +41,20 @@ fn wrapping_the_open_images_code_gives_the_open_image() {
     assert_eq!((&known["open"]["product"], &known["version"]), (&"custom v0.1".into(), &serde_json::Value::Null));
     good(home.path(), &["verify", "--boot", "image.bin"]);
 }
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn pcie_off_ends_once_the_supply_may_be_cut_and_pcie_on_brings_the_link_back() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("open.bin"), chip_images::file("ASMPATCH_OPEN_NEW_IMAGE")).unwrap();
+    good(home.path(), &["flash", "open.bin", "--device", "virtual:unit", "--yes"]);
+    // Switched off twice, as by somebody who wants to be sure.
+    for _ in 0..2 {
+        let printed = good(home.path(), &["pcie", "off", "--device", "virtual:unit"]);
+        assert_eq!(printed, "virtual:unit: PCIe is off and the link is down (LTSSM 0x00): the supply may be cut\n");
+    }
+    let printed = json(home.path(), &["pcie", "on", "--device", "virtual:unit", "--json"]);
+    assert_eq!((&printed["on"], &printed["link"]["ltssm"]), (&true.into(), &0x78.into()));
+    let printed = json(home.path(), &["pcie", "off", "--device", "virtual:unit", "--json"]);
+    assert_eq!((&printed["on"], &printed["link"]["is_up"]), (&false.into(), &false.into()));
+}

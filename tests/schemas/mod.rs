@@ -56,6 +56,7 @@ fn name(words: &[impl AsRef<str>]) -> &str {
         ("download", _) if has("--list") => "images",
         ("patch", _) if has("--list") => "patches",
         ("pcie", Some("read" | "write")) => "pcie-memory",
+        ("pcie", Some("off" | "on")) => "pcie-power",
         _ => command,
     }
 }

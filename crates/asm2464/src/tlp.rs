@@ -16,12 +16,15 @@ pub const COMPLETION_LEN: usize = 8;
 pub const LTSSM: XdataAddress = XdataAddress::main(0xB450);
 /// Value of [`LTSSM`] while the link is up. Source: open firmware; tinygrad's runtime; owners of units.
 pub const LINK_UP: u8 = 0x78;
+/// The last value of [`LTSSM`] in Detect: below it no device is linked. Source: the open firmware's register map.
+pub const LAST_OF_DETECT: u8 = 0x0F;
+
 /// Describes the state that a value of [`LTSSM`] stands for. Source: the open firmware's register map; its pull request
 /// 81, where a link whose training was started too early stays at 4C.
 pub const fn ltssm_name(state: u8) -> &'static str {
     match state {
         LINK_UP => "the link is up",
-        0x00..=0x0F => "it detects no device",
+        0x00..=LAST_OF_DETECT => "it detects no device",
         0x10..=0x3F => "it detects a device and tries to reach it",
         _ => "training has begun and is not done",
     }

@@ -221,13 +221,23 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";
     "asmpatch::pcie::no_firmware", "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
+    "asmpatch::pcie::no_power_switch",
+        "nothing has changed. Only open firmware has a request for PCIe's power, F3, and not each build has it. \
+         End what uses the device behind the unit, and unmount its disk, before it loses its power";
     "asmpatch::pcie::not_ready",
         "check the device's power, then `asmpatch pcie reset`, or power-cycle the unit";
     "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", "nothing was sent; correct the request";
     "asmpatch::pcie::retry", "the device is still starting: wait a second and run the command again";
+    "asmpatch::pcie::runtime",
+        "nothing was sent to it: the GPU is in use. End that process first";
     "asmpatch::pcie::ssd",
         "nothing was sent to the PCIe side: the firmware drives the SSD through the same registers, and a second \
          user would corrupt the SSD's data";
+    "asmpatch::pcie::stays_down",
+        "check that the card sits in its slot, and that card and dock have their 12 V: without it PCIe never leaves reset";
+    "asmpatch::pcie::stays_up",
+        "so asmpatch can't say whether the card is at rest: end what uses it before it loses its power. `asmpatch pcie \
+         on` switches PCIe on again";
     "asmpatch::pcie::stopped",
         "`asmpatch pcie reset` resets what is behind the bridge";
     "asmpatch::pcie::unclaimed",

@@ -1,5 +1,6 @@
 //! The `asmpatch pcie` command: shows and reaches what is behind a unit on PCIe.
 
+pub(super) mod power;
 pub(super) mod show;
 
 use std::time::{Duration, Instant};
@@ -92,6 +93,19 @@ enum PcieCommand {
     /// the root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are lost.
     #[command(after_help = "Examples:\n  asmpatch pcie reset --device 3-1.2")]
     Reset(ShowArgs),
+    /// Switch PCIe's power off, and say when the dock's supply may be cut.
+    ///
+    /// For open firmware. Sends F3 and waits until the PCIe link is down, at most 3 s. Says so if a build keeps the link
+    /// up. Refuses a unit whose lock a GPU runtime holds. `asmpatch pcie on`, `asmpatch doctor` and each runtime switch
+    /// PCIe on again.
+    #[command(after_help = "Examples:\n  asmpatch pcie off --device 3-1.2")]
+    Off(power::PowerArgs),
+    /// Switch PCIe's power on, and wait for its link.
+    ///
+    /// For open firmware. Leaves a link alone that is up. Sends F3, as a GPU runtime does when it starts, and waits at most
+    /// 3 s. Refuses a unit whose lock a GPU runtime holds.
+    #[command(after_help = "Examples:\n  asmpatch pcie on --device 3-1.2")]
+    On(power::PowerArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -245,6 +259,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.action {
         None => show(&args.show, false),
         Some(PcieCommand::Reset(args)) => show(args, true),
+        Some(PcieCommand::Off(args)) => power::switch(args, false),
+        Some(PcieCommand::On(args)) => power::switch(args, true),
         Some(PcieCommand::Read { address, len, options }) => {
             with_engine(&options.device, false, |reached| read(*address, *len, options, reached, context))
         }

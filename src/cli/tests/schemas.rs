@@ -177,6 +177,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     each!("patches", &crate::patch::Patch, "asmpatch patch --list --json: an element a patch");
     one!("pcie", pcie::show::PcieJson<'_>, "asmpatch pcie and pcie reset --json");
     one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
+    one!("pcie-power", pcie::power::PowerJson<'_>, "asmpatch pcie off and pcie on --json");
     one!("xdata", xdata::XdataJson<'_>, "asmpatch xdata read and write --json");
     one!("reset", reset::ResetJson<'_>, "asmpatch reset --json");
     one!("run", run::RunReport, "asmpatch run --json");

@@ -8,7 +8,7 @@ use asm2464::Bdf;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::SRAM_WINDOW_LEN;
-use asm2464::tlp::{Completion, CompletionStatus, LINK_UP, LTSSM, Tlp};
+use asm2464::tlp::{Completion, CompletionStatus, LAST_OF_DETECT, LINK_UP, LTSSM, Tlp};
 use serde::{Deserialize, Serialize};
 
 use super::engine::PcieError;
@@ -76,6 +76,11 @@ impl Link {
     /// Decodes the LTSSM's state.
     pub(crate) const fn of(ltssm: u8) -> Self {
         Self { ltssm, is_up: ltssm == LINK_UP }
+    }
+
+    /// Whether no device is linked. A link that is not up may still be in training or in recovery.
+    pub const fn is_in_detect(self) -> bool {
+        self.ltssm <= LAST_OF_DETECT
     }
 }
 

@@ -189,6 +189,25 @@ impl OpenBridge {
         Ok(Link::of(state[0]))
     }
 
+    /// Takes the PCIe link down: switches PCIe's power off with F3, and waits until the link is in Detect. Returns the link
+    /// as it was last read: some builds keep it up, such as quiet1.
+    ///
+    /// # Errors
+    /// [`ControlError::Stalled`] on builds without F3; [`ControlError::Interrupted`]; any other [`ControlError`].
+    pub fn take_link_down(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Link, ControlError> {
+        self.pcie_power(false)?;
+        let begun = Instant::now();
+        loop {
+            let link = self.link()?;
+            let rest = deadline.saturating_sub(begun.elapsed());
+            if link.is_in_detect() || rest.is_zero() {
+                return Ok(link);
+            }
+            interrupt.check()?;
+            thread::sleep(rest.min(TICK));
+        }
+    }
+
     /// Brings the PCIe link up, within a deadline: switches PCIe's power on with F3 unless the link is up already, and
     /// waits for it. Builds without F3 train the link at boot; this waits for that.
     ///

@@ -602,6 +602,25 @@ fn a_link_that_is_down_is_switched_on_and_awaited_and_one_that_is_up_is_left_alo
 }
 
 #[test]
+fn a_link_is_taken_down_by_f3_and_awaited_and_returned_as_it_is_if_it_stays_up() {
+    let never = Interrupt::never();
+    // Neither up nor in Detect: what is behind it may still be linked.
+    let answers = [vec![], vec![0x78], vec![0x48], vec![0x10], vec![0x01]];
+    let (mut unit, log) = unit(answers.into_iter().map(Ok).collect());
+    assert_eq!(unit.take_link_down(Duration::from_secs(60), never), Ok(Link { ltssm: 1, is_up: false }));
+    assert_eq!(sent(&log)[0], control([0x40, 0xF3, 0, 0, 0, 0, 0, 0], &[]));
+    let (mut unit, _) = self::unit(vec![Ok(vec![]), Ok(vec![0x78])]);
+    assert_eq!(unit.take_link_down(Duration::ZERO, never), Ok(Link { ltssm: 0x78, is_up: true }));
+    let (mut unit, log) = self::unit(vec![Err(PipeError::Stall)]);
+    assert!(matches!(unit.take_link_down(Duration::ZERO, never), Err(ControlError::Stalled { .. })));
+    assert_eq!(sent(&log).len(), 1);
+    static STOP: AtomicBool = AtomicBool::new(true);
+    let (mut unit, _) = self::unit(vec![Ok(vec![]), Ok(vec![0x78])]);
+    let stopped = unit.take_link_down(Duration::from_secs(60), Interrupt::watching(&STOP));
+    assert_eq!(stopped, Err(ControlError::Interrupted(Interrupted)));
+}
+
+#[test]
 fn a_link_that_stays_down_is_an_error_with_its_state_and_the_supply() {
     let answers = [vec![0], vec![], vec![0x11], vec![0x34, 0x12, 0, 0, 0]];
     let (mut unit, _) = unit(answers.into_iter().map(Ok).collect());

@@ -1,0 +1,134 @@
+//! `pcie off` and `pcie on`: PCIe's power, which open firmware switches by F3.
+
+use std::time::Duration;
+
+use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_host::bridge::{ControlError, OpenBridge};
+use asm2464_host::pcie::Link;
+use serde::Serialize;
+
+use crate::cli::arguments::PortArgs;
+use crate::cli::errors::Exit;
+use crate::cli::{interrupt, print};
+use crate::unit::facts::HostState;
+
+/// How long the link may take to go down or up. Scripts of owners wait as long.
+const LINK_DEADLINE: Duration = Duration::from_secs(3);
+
+/// Options of both.
+#[derive(Debug, clap::Args)]
+pub(super) struct PowerArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    port: PortArgs,
+}
+
+/// PCIe's power, after it was switched.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct PowerJson<'a> {
+    /// The unit's port, as `--device` takes it.
+    device: &'a str,
+    /// Whether it is on. If it is off, the link is down, and the supply may be cut.
+    on: bool,
+    /// The link below the bridge.
+    link: Link,
+}
+
+impl print::Document for PowerJson<'_> {}
+
+/// Switches PCIe's power off or on, and waits for the link.
+///
+/// # Errors
+/// Fails if no unit is found, it runs other firmware, a runtime holds its lock, or the link does not follow.
+pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<Exit, AnyFailure> {
+    let interrupt = interrupt::install();
+    let (_recording, mut port) = args.port.open()?;
+    let (location, state) = (port.location(), port.attached()?.state);
+    let device = location.to_string();
+    if state != BridgeState::OpenFirmware {
+        return Err(no_power_switch(&device, &format!("the unit runs its {state}")).into());
+    }
+    spare_runtime(&HostState::of(&location), &device)?;
+    let mut unit = port.open_control()?;
+    let link = if on { brought_up(&mut unit, &device, interrupt)? } else { taken_down(&mut unit, &device, interrupt)? };
+    if args.json {
+        print::json(&PowerJson { device: &device, on, link });
+        return Ok(Exit::Done);
+    }
+    let (device, ltssm) = (device.shown(), link.ltssm);
+    if on {
+        outln!("{device}: PCIe is on and the link is up (LTSSM {ltssm:#04x})");
+    } else {
+        outln!("{device}: PCIe is off and the link is down (LTSSM {ltssm:#04x}): the supply may be cut");
+    }
+    Ok(Exit::Done)
+}
+
+/// Refuses a unit whose lock a GPU runtime holds.
+fn spare_runtime(host: &HostState, device: &str) -> Result<(), Failure> {
+    let Some((file, holder)) = host.locks.first() else { return Ok(()) };
+    let message = format!("{device}: {holder} holds {}, a GPU runtime's lock on the unit", file.shown());
+    Err(Failure::new(Kind::Refused.code("asmpatch::pcie::runtime"), message))
+}
+
+fn brought_up(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
+    match unit.bring_link_up(LINK_DEADLINE, interrupt) {
+        Ok(()) => Ok(unit.link()?),
+        Err(error @ ControlError::LinkDown { .. }) => {
+            let message = format!("{device}: {error}");
+            Err(Failure::new(Kind::Device.code("asmpatch::pcie::stays_down"), message).into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn taken_down(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
+    let link = match unit.take_link_down(LINK_DEADLINE, interrupt) {
+        Ok(link) => link,
+        Err(ControlError::Stalled { .. }) => {
+            return Err(no_power_switch(device, "this build of the open firmware has no F3").into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if link.is_in_detect() {
+        return Ok(link);
+    }
+    let message = format!(
+        "{device}: this build keeps the PCIe link up: {LINK_DEADLINE:?} after F3, XDATA 0xB450 reads {:#04x}",
+        link.ltssm
+    );
+    Err(Failure::new(Kind::Device.code("asmpatch::pcie::stays_up"), message).into())
+}
+
+/// The failure of a unit whose firmware has no request for PCIe's power.
+fn no_power_switch(device: &str, why: &str) -> Failure {
+    let message = format!("{device}: {why}, so PCIe's power can't be switched");
+    Failure::new(Kind::Refused.code("asmpatch::pcie::no_power_switch"), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464::Coded as _;
+    use asm2464_host::usb::sysfs::Process;
+
+    use super::*;
+
+    #[test]
+    fn a_unit_is_left_alone_while_a_runtime_holds_its_lock() {
+        let mut host = HostState::default();
+        spare_runtime(&host, "3-1.2").unwrap();
+        let holder = Process { pid: 41, command: "python3".to_owned() };
+        host.locks.push(("/tmp/am_usb:3-7.lock".into(), holder));
+        let refused = spare_runtime(&host, "3-1.2").unwrap_err();
+        assert_eq!((refused.kind(), refused.code()), (Kind::Refused, "asmpatch::pcie::runtime"));
+        let expected = "3-1.2: process 41 (python3) holds /tmp/am_usb:3-7.lock, a GPU runtime's lock on the unit";
+        assert_eq!(refused.to_string(), expected);
+    }
+}

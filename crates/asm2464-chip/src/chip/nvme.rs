@@ -39,8 +39,9 @@ const LIST_ADDRESS: u16 = 0xB278;
 /// Source: c:0x4821, 0x3EDE, 0x10E7; c:0x10FE, 0x49C1.
 const ADMIN_EVENTS: u16 = 0xCEF2;
 const EVENTS: u16 = 0xCEF3;
-/// 0xC8B2:0xC8B3: an address; 0xC8B4:0xC8B5: bytes - 1; 0xC8B6 = 84: fill; 0xC8B7: the value; 0xC8B8.0 starts, and
-/// reads 0 when done. 0xC8D8.1 (of 0xA000-0xB1FF) and 0xC8D6.1 (of 0xB800-0xBC7F) select a second bank, whose purpose
+/// 0xC8B2:0xC8B3: an address; 0xC8B4:0xC8B5: bytes - 1; 0xC8B6: .7 and .2 set, .1 and .0 clear: fill; 0xC8B7: the value;
+/// 0xC8B8.0 starts, and reads 0 when done. The routine that fills keeps 0xC8B6.4, which is set at power-on (recording of
+/// 231204, lines 1198 to 1213: the fill is 94). 0xC8D8.1 (of 0xA000-0xB1FF) and 0xC8D6.1 (of 0xB800-0xBC7F) select a second bank, whose purpose
 /// is not known. Source: c:0x4A57 and its callers. Only b1:0xCF98 uses other modes; they do nothing here.
 const MOVER: u16 = 0xC8B2;
 const MOVER_LENGTH: u16 = 0xC8B4;
@@ -48,6 +49,7 @@ const MOVER_MODE: u16 = 0xC8B6;
 const MOVER_VALUE: u16 = 0xC8B7;
 const MOVER_START: u16 = 0xC8B8;
 const FILL: u8 = 0x84;
+const FILL_MASK: u8 = 0x87;
 const SECOND_BANK: u8 = 0x02;
 
 const ENTRY_CAME: u8 = 0x08;
@@ -159,7 +161,7 @@ impl Nvme {
             return;
         };
         let bank = if *at < IO_COMPLETION { SUBMISSION_WINDOW } else { COMPLETION_WINDOW };
-        if page[usize::from(MOVER_MODE)] != FILL || page[usize::from(bank)] & SECOND_BANK != 0 {
+        if page[usize::from(MOVER_MODE)] & FILL_MASK != FILL || page[usize::from(bank)] & SECOND_BANK != 0 {
             return;
         }
         let start = usize::from(first - IO_SUBMISSION);
@@ -380,7 +382,8 @@ mod tests {
         nvme.pcie_write(0x0082_8000, &[1; 0x400]);
         nvme.pcie_write(0x0080_8000, &[1; 0x80]);
         set(&mut memory, &[(MOVER, 0xB8), (MOVER + 1, 0x10), (MOVER_LENGTH, 0xFF), (MOVER_LENGTH + 1, 0xFF)]);
-        set(&mut memory, &[(MOVER_MODE, FILL), (COMPLETION_WINDOW, SECOND_BANK)]);
+        // As silicon's recording has it.
+        set(&mut memory, &[(MOVER_MODE, 0x94), (COMPLETION_WINDOW, SECOND_BANK)]);
         nvme.write(MOVER_START, 1, &memory);
         assert_eq!(nvme.read(0xB810, 0, &memory), 1, "the second bank is another memory");
         set(&mut memory, &[(COMPLETION_WINDOW, 0)]);

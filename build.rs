@@ -2,12 +2,12 @@
 //! left.
 
 use std::error::Error;
-use std::io::{Cursor, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use zip::ZipWriter;
-use zip::write::SimpleFileOptions;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 
 /// Pages for those who work on asmpatch or build on it: they have the repository.
 const IN_THE_REPOSITORY: [&str; 4] = ["architecture", "ci", "clients", "packaging"];
@@ -50,13 +50,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // Where the other pages are.
     pages.push(("left-out".to_owned(), left_out));
-    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    // A table for src/embedded.rs: each page's name and its compressed text.
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    let mut table = String::new();
     for (name, text) in pages {
-        zip.start_file(name, SimpleFileOptions::default().compression_level(Some(9)))?;
-        zip.write_all(text.as_bytes())?;
+        let mut compressed = ZlibEncoder::new(Vec::new(), Compression::best());
+        compressed.write_all(text.as_bytes())?;
+        fs::write(out.join(format!("{name}.z")), compressed.finish()?)?;
+        table += &format!("({name:?}, include_bytes!(\"{name}.z\")),\n");
     }
-    let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
-    fs::write(PathBuf::from(out).join("docs.zip"), zip.finish()?.into_inner())?;
+    fs::write(out.join("pages.rs"), format!("&[\n{table}]\n"))?;
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! The data files in the binary: GPUs, runtimes, patches, and manifests of images; and docs/, compressed.
 
-use std::io::{Cursor, Read as _};
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use asm2464::AnyFailure;
 use asm2464_chip::practice;
 use asm2464_dock::files::toml_file::TomlError;
-use zip::ZipArchive;
+use flate2::read::ZlibDecoder;
 
 use crate::fetch::{ImageVersion, Manifests};
 use crate::gpus::Gpus;
@@ -35,25 +35,22 @@ const PATCHES: &[(&str, &str)] = data![
     "patches/status-0x2a12.toml",
 ];
 
-/// The pages of docs/ for users and firmware authors, and sections of README.md: build.rs makes it.
-const PAGES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/docs.zip"));
+/// The pages of docs/ for users and firmware authors, and sections of README.md, by file name and compressed with zlib:
+/// build.rs makes it.
+const PAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 /// Returns the page of docs/ with this file name, if there is one.
 pub fn page(name: &str) -> Option<String> {
-    let mut pages = ZipArchive::new(Cursor::new(PAGES)).ok()?;
+    let (_, compressed) = PAGES.iter().find(|(file, _)| *file == name)?;
     let mut text = String::new();
-    pages.by_name(name).ok()?.read_to_string(&mut text).ok()?;
+    ZlibDecoder::new(*compressed).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
 /// Returns the names of the pages of docs/, without their ".md".
 pub fn page_names() -> Vec<String> {
-    let mut names = Vec::new();
-    if let Ok(pages) = ZipArchive::new(Cursor::new(PAGES)) {
-        for name in pages.file_names().flatten() {
-            names.extend(name.strip_suffix(".md").map(str::to_owned));
-        }
-    }
+    let mut names: Vec<String> =
+        PAGES.iter().filter_map(|(file, _)| file.strip_suffix(".md")).map(str::to_owned).collect();
     names.sort();
     names
 }

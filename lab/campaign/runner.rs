@@ -17,7 +17,7 @@ use super::watchdog::Watchdog;
 use super::world::World;
 
 /// Number of histories in a plain `cargo test`.
-const FEW: u64 = 50;
+const FEW: u64 = 20;
 /// Number of failures to print in full.
 const SHOWN: usize = 5;
 

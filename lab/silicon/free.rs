@@ -341,7 +341,8 @@ pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, St
     let mut unit = Unit::power_on(image, recording.speed()?);
     if recording.from_reset {
         lockstep::surround(&mut unit.driver.chip, recording);
-        unit.driver.boot();
+        // Some recordings end before the unit is on the bus.
+        let _ = unit.driver.boot();
     } else {
         // The host had enumerated the unit, had used UAS (0xC428 is 30), and went back to Bulk-Only.
         let is_ready = unit.driver.enumerate().and_then(|()| unit.driver.set_alternate(1));

@@ -183,17 +183,20 @@ impl Context {
         Images::new(library, move || {
             let bars = terminal::bars(shows_progress);
             let mut bar = None;
-            ProofBudget::new(interrupt::install(), move |instructions| {
-                bar.get_or_insert_with(|| bars.add(proof_bar())).set_position(instructions);
+            ProofBudget::new(interrupt::install(), move |computed: Duration| {
+                let bar = bar.get_or_insert_with(|| bars.add(proof_bar()));
+                bar.set_message(format!("{:.1}", computed.as_secs_f32()));
+                bar.set_position(computed.as_millis() as u64);
             })
         })
     }
 }
 
 fn proof_bar() -> ProgressBar {
-    let bar = ProgressBar::new(ProofBudget::INSTRUCTIONS);
-    let template = "booting the image on the chip model [{bar:20}] {human_pos} of at most {human_len} instructions";
-    if let Ok(style) = ProgressStyle::with_template(template) {
+    let bar = ProgressBar::new(ProofBudget::LIMIT.as_millis() as u64);
+    let limit = ProofBudget::LIMIT.as_secs();
+    let template = format!("booting the image on the chip model [{{bar:14}}] {{msg}} of {limit} s at most");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
     bar

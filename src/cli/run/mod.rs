@@ -106,7 +106,7 @@ pub struct Args {
     #[command(flatten)]
     author: AuthorArgs,
 
-    /// Instructions that each request and command may take. A boot may take ten times as many.
+    /// Instructions that each request and command may take. A boot may take 15 s of simulated time.
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     budget: u64,
 
@@ -260,7 +260,6 @@ fn parked(end: RunEnd) -> Result<(), Unanswered> {
 
 /// Waits until the firmware is up, and enumerates the unit as a host does.
 fn enumerated(driver: &mut Driver<MemoryFlash>) -> Result<Enumerated, Unanswered> {
-    parked(driver.boot())?;
     driver.enumerate()?;
     boot::described(driver)
 }

@@ -15,15 +15,10 @@ use super::ep0::ControlReply;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use crate::mcu::SpiFlash;
 
-/// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
+/// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it: 0.4 s.
 const BUDGET: u64 = 20_000_000;
 /// Maximum number of bytes that a command may return, to end an endless stream. No firmware's command returns as many.
 const DATA_MAX: usize = 16 << 20;
-/// A boot, from one reset to the next, may take this many times the budget of an answer. Open firmware with USB4 waits
-/// 50 million instructions, a second, for a USB-C partner, and after its reset 100 million for PCIe without a device.
-pub const BOOT_BUDGETS: u64 = 10;
-/// Maximum number of resets by the firmware in a boot. Open firmware with USB4 resets once, to come up over USB 3.
-pub const BOOT_RESETS: usize = 4;
 /// Tags that [`Driver::command`] uses over UAS, one after the other, from 1.
 const TAGS: u32 = 30;
 
@@ -171,21 +166,12 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with
-    /// its XDATA kept.
-    pub fn boot(&mut self) -> RunEnd {
-        let budget = self.budget;
-        self.budget = budget.saturating_mul(BOOT_BUDGETS);
-        let mut outcome = self.settle();
-        for _ in 0..BOOT_RESETS {
-            if outcome != RunEnd::Reset {
-                break;
-            }
-            self.chip.reset();
-            outcome = self.settle();
-        }
-        self.budget = budget;
-        outcome
+    /// Lets the firmware boot until a host would enumerate the unit: see [`Chip::arrive`].
+    ///
+    /// # Errors
+    /// How the run ended, if the unit is not on the bus.
+    pub fn boot(&mut self) -> Result<(), RunEnd> {
+        self.chip.arrive(&mut self.runner)
     }
 
     /// Makes a control transfer. `data` is the data of a write.
@@ -216,7 +202,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// # Errors
     /// [`Unanswered`].
     pub fn enumerate(&mut self) -> Result<(), Unanswered> {
-        self.boot();
+        self.boot().map_err(Unanswered::Silent)?;
         self.descriptor(1, 0, 18)?;
         self.control([0x00, 5, 7, 0, 0, 0, 0, 0], &[])?;
         self.descriptor(2, 0, 255)?;

@@ -58,6 +58,7 @@
 //! it); how long a block takes, wherever a comment says "chosen"; the other XDATA page, which holds PHY and link settings.
 //! docs/lab/chip.md ends with the open questions.
 
+mod arrival;
 pub mod boot;
 mod core;
 mod driver;
@@ -84,9 +85,7 @@ mod xdata;
 
 pub use boot::ProofBudget;
 pub use core::{CLOCK_MHZ, Chip, RunEnd, Work, cycles as instruction_cycles};
-pub use driver::{
-    Answer, BOOT_BUDGETS, BOOT_RESETS, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered,
-};
+pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{
     Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, Fabric, HostMemory,

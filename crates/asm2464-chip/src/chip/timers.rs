@@ -3,6 +3,8 @@
 //! INT0 is level-triggered: while a source is on, the CPU enters 0x0003 as soon as interrupts are enabled. INT1, which
 //! serves the timers of the USB-C side, is level-triggered, too.
 
+use std::time::Duration;
+
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
@@ -24,6 +26,14 @@ const STOP: u8 = 0x04;
 /// counts of unit 5, and open firmware counts 0.5 ms in unit 4, so unit 0 is 50 ns: 5.7 clock cycles at 114 MHz, or 2.5
 /// instructions of 2.3 cycles.
 const HALF_INSTRUCTIONS_PER_COUNT: u64 = 5;
+/// Instructions in a second of simulated time: the vendor's second, as above.
+pub(super) const SECOND: u64 = 50_000_000;
+
+/// The simulated time that this many instructions take.
+pub(super) const fn simulated(instructions: u64) -> Duration {
+    Duration::from_micros(instructions / (SECOND / 1_000_000))
+}
+
 /// Ratio of one time unit to the one below; bits 2:0 of the register before the control select the unit. The two waits
 /// above fit no other ratio.
 const UNIT_STEP: u64 = 10;
@@ -270,7 +280,7 @@ mod tests {
         let mut timers = Timers::default();
         memory.main_mut()[0xCC90..0xCC94].copy_from_slice(&[0x05, 0, 0, 200]);
         timers.write(0xCC91, START, 0, &mut memory);
-        assert_eq!(timers.next(), Some(50_000_000), "114 MHz, 2.3 cycles an instruction");
+        assert_eq!(timers.next(), Some(SECOND), "114 MHz, 2.3 cycles an instruction");
         assert!(!timers.interrupts());
         timers.advance(50_000_000);
         assert!(timers.interrupts());

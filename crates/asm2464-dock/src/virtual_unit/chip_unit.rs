@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::{
-    BOOT_BUDGETS, BOOT_RESETS, Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed,
+    Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed,
 };
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
@@ -24,8 +24,6 @@ use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
 const SLICE: u64 = 2_000_000;
 /// Maximum number of instructions for enumeration, request by request.
 const ENUMERATION: u64 = 20_000_000;
-/// Maximum number of instructions for the start-up code.
-const BOOT: u64 = ENUMERATION * BOOT_BUDGETS;
 /// Delay before the next look at firmware that has used up its slice.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -134,15 +132,8 @@ impl ChipUnit {
     }
 
     fn enumerate(&mut self) {
-        // The start-up code runs first: a host sees a device only after its firmware has connected.
-        for _ in 0..=BOOT_RESETS {
-            let _ = self.wait_within(BOOT, |_| None::<()>);
-            if self.chip.run(0) != RunEnd::Reset {
-                break;
-            }
-            self.chip.reset();
-        }
-        self.descriptors = self.read_descriptors();
+        // A host sees a device only after its firmware has connected.
+        self.descriptors = self.chip.arrive(Chip::run).ok().and_then(|()| self.read_descriptors());
         if self.descriptors.is_some() {
             self.set_address();
             self.set_configuration(1);
@@ -242,11 +233,7 @@ impl ChipUnit {
 
     /// Runs until `look` returns a value; `None` if nothing more can happen.
     fn wait_for<T>(&mut self, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
-        self.wait_within(ENUMERATION, look)
-    }
-
-    fn wait_within<T>(&mut self, budget: u64, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
-        let ends = self.chip.instructions().saturating_add(budget);
+        let ends = self.chip.instructions().saturating_add(ENUMERATION);
         loop {
             let outcome = self.chip.run(SLICE);
             if let Some(found) = look(&mut self.chip) {

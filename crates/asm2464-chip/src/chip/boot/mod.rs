@@ -12,6 +12,7 @@ mod runtime;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use asm2464::TransportKind;
 use asm2464::firmware::{
@@ -26,10 +27,12 @@ use asm2464::scsi::{
 };
 use tracing::debug;
 
+use super::arrival::ARRIVES_WITHIN;
 use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
 use super::flash::FlashDefects;
 use super::reset::image_in;
+use super::timers::simulated;
 use super::usb::Speed;
 use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash, Step};
 
@@ -210,10 +213,6 @@ impl<'a> BootedUnit<'a> {
     }
 
     fn described(&mut self) -> Result<Enumerated, BootFault> {
-        let settled = self.driver.boot();
-        if settled != RunEnd::Parked {
-            return Err(self.fault(Unanswered::Silent(settled)));
-        }
         self.driver.enumerate().map_err(|why| self.fault(why))?;
         let found = described(&mut self.driver).map_err(|why| self.fault(why))?;
         match found.state {
@@ -362,13 +361,10 @@ pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
 pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootFault> {
     let mut unit = powered_on(image, Speed::Super);
     let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
-    let up = match unit.boot() {
-        RunEnd::Parked => unit
-            .enumerate()
-            .and_then(|()| unit.set_alternate(alternate))
-            .and_then(|()| unit.command(inquiry.as_slice(), Data::In(INQUIRY_LEN.into())).map(drop)),
-        outcome => Err(Unanswered::Silent(outcome)),
-    };
+    let up = unit
+        .enumerate()
+        .and_then(|()| unit.set_alternate(alternate))
+        .and_then(|()| unit.command(inquiry.as_slice(), Data::In(INQUIRY_LEN.into())).map(drop));
     match up {
         Ok(()) => Ok(unit),
         Err(why) => Err(BootFault::located(why, &mut unit.chip)),
@@ -579,12 +575,13 @@ impl Observer for Outermost {
 /// Instructions between two checks for Ctrl-C.
 const SLICE: u64 = 1_000_000;
 
-/// Limits of a proof: its instructions, and Ctrl-C. Clones share one budget.
+/// Limits of a proof: the time that the chip computes, and Ctrl-C. Clones share one budget.
 #[derive(Clone)]
 pub struct ProofBudget {
+    /// Instructions executed so far.
     spent: Rc<Cell<u64>>,
     interrupt: Interrupt<'static>,
-    progress: Rc<RefCell<dyn Progress<u64>>>,
+    progress: Rc<RefCell<dyn Progress<Duration>>>,
 }
 
 impl fmt::Debug for ProofBudget {
@@ -594,11 +591,12 @@ impl fmt::Debug for ProofBudget {
 }
 
 impl ProofBudget {
-    /// Maximum number of instructions of a whole proof. 240417 takes 1.5 million.
-    pub const INSTRUCTIONS: u64 = 200_000_000;
+    /// Maximum time that the chip computes in a whole proof, without the time in which its firmware waits. A unit may
+    /// spend all of it until it is on the bus. 240417 takes 0.03 s.
+    pub const LIMIT: Duration = simulated(ARRIVES_WITHIN);
 
-    /// Creates a budget. `progress` receives the number of instructions spent so far, about every million.
-    pub fn new(interrupt: Interrupt<'static>, progress: impl Progress<u64> + 'static) -> Self {
+    /// Creates a budget. `progress` receives the time that the chip has computed so far, about every 20 ms of it.
+    pub fn new(interrupt: Interrupt<'static>, progress: impl Progress<Duration> + 'static) -> Self {
         Self { spent: Rc::default(), interrupt, progress: Rc::new(RefCell::new(progress)) }
     }
 
@@ -607,7 +605,7 @@ impl ProofBudget {
         let begin = chip.instructions();
         loop {
             let before = chip.instructions();
-            let left = (begin.saturating_add(most) - before).min(Self::INSTRUCTIONS.saturating_sub(self.spent.get()));
+            let left = (begin.saturating_add(most) - before).min(ARRIVES_WITHIN.saturating_sub(self.spent.get()));
             if left == 0 || self.interrupt.is_requested() {
                 return RunEnd::Budget;
             }
@@ -615,7 +613,7 @@ impl ProofBudget {
             let ran = chip.instructions() - before;
             self.spent.set(self.spent.get() + ran);
             if ran >= SLICE {
-                self.progress.borrow_mut().event(self.spent.get());
+                self.progress.borrow_mut().event(simulated(self.spent.get()));
             }
             // If no instruction ran, another round would change nothing.
             if outcome != RunEnd::Budget || ran == 0 {
@@ -659,8 +657,9 @@ mod tests {
         let report = check(&counts());
         let (check, fault) = report.failure().unwrap();
         assert_eq!(report.checks.len(), 1, "{report:#?}");
-        // A boot may use the whole budget (open firmware with USB4 waits for 100 million). Then the loop is searched.
-        assert!(check.instructions < ProofBudget::INSTRUCTIONS + SLICE, "{report:#?}");
+        // The unit gets all its time to arrive. Then the loop is searched.
+        let computed = simulated(check.instructions);
+        assert!(computed >= ProofBudget::LIMIT && computed < ProofBudget::LIMIT + simulated(SLICE), "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
     }
 
@@ -701,21 +700,21 @@ mod tests {
         let mut reported = Vec::new();
         let (sender, receiver) = std::sync::mpsc::channel();
         let budget = ProofBudget::new(Interrupt::watching(&FLAG), move |spent| {
-            FLAG.store(spent >= 2 * SLICE, Ordering::Relaxed);
+            FLAG.store(spent >= simulated(2 * SLICE), Ordering::Relaxed);
             sender.send(spent).unwrap();
         });
         assert_eq!(check_within(&counts(), &budget), Err(Interrupted));
         drop(budget);
         reported.extend(receiver);
-        assert_eq!(reported, [SLICE, 2 * SLICE]);
+        assert_eq!(reported, [simulated(SLICE), simulated(2 * SLICE)]);
     }
 
     #[test]
-    fn all_runs_of_a_proof_share_its_instructions() {
+    fn all_runs_of_a_proof_share_its_time() {
         let budget = ProofBudget::default();
-        budget.spent.set(ProofBudget::INSTRUCTIONS - 1_000);
+        budget.spent.set(ARRIVES_WITHIN - 1_000);
         let report = check_within(&counts(), &budget).unwrap();
         assert!(report.checks[0].instructions < 200_000, "{report:#?}");
-        assert_eq!(budget.spent.get(), ProofBudget::INSTRUCTIONS);
+        assert_eq!(budget.spent.get(), ARRIVES_WITHIN);
     }
 }

@@ -13,6 +13,7 @@ use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, Sense, XDATA_READ_MAX, XdataAddre
 use super::{BootFault, BootedUnit, Failed, expect, same};
 use crate::chip::core::RunEnd;
 use crate::chip::driver::{Data, Ending};
+use crate::chip::timers::simulated;
 use crate::chip::usb::DATA_OUT;
 use crate::mcu::SpiFlash as _;
 
@@ -120,8 +121,6 @@ fn window(len: u16) -> Cdb {
 const SCRATCH_AT: u16 = 0x5FF0;
 /// The sector to erase and program: the last one of the first part.
 const SECTOR: FlashAddress = FlashAddress(0x00_F000);
-/// Instructions in a microsecond, derived from the firmware's waits: see `timers`.
-const INSTRUCTIONS_PER_US: u64 = 50;
 
 impl BootedUnit<'_> {
     pub(super) fn open_firmware(&mut self) -> Result<(), Failed> {
@@ -230,7 +229,7 @@ impl RegisterAccess for Registers<'_, '_> {
     }
 
     fn now(&mut self) -> Duration {
-        Duration::from_micros(self.unit.driver.chip.now() / INSTRUCTIONS_PER_US) + self.paused
+        simulated(self.unit.driver.chip.now()) + self.paused
     }
 
     fn pause(&mut self, time: Duration) {

@@ -61,7 +61,7 @@
 //! let attached = port.attached()?;
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
 //! let images = Images::from(asmpatch::embedded::patches()?);
-//! let proof = images.prove(&images.identify(&practice::image()))?;
+//! let proof = images.prove(&practice::image())?;
 //! let plan = FlashPlan::flash(attached, blocks, None, &proof, |block| Ok(()))?;
 //! let options = FlashOptions {
 //!     backup_into: None,

@@ -208,17 +208,18 @@ fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit,
         None => return Err(NoUnit::now().into()),
     };
     let image = match &unit.examined {
-        Some(examined) => images.identify(&Image::parse(&examined.plan.file)?),
+        Some(examined) => Image::parse(&examined.plan.file)?,
         None => return Err(NoUnit::now().into()),
     };
     let what = edits.iter().map(|Edit { field, text, .. }| format!("{}={text}", field.name()).into()).collect();
+    let proof = images.prove(&image)?;
+    let source = format!("the unit's own, SHA-256 {}", context.digest(&proof.known.sha256));
     let subject = NewFirmware {
-        proof: images.prove(&image)?,
-        is_unknown: false,
+        proof,
+        unknown: None,
         from_virtual: false,
         serial_given: edits.iter().any(|edit| edit.field == ConfigField::Serial),
     };
-    let source = format!("the unit's own, SHA-256 {}", context.digest(&image.sha256));
     let job = run.job(subject, images, source, writing.invoked(Writes::Fields, what, None))?;
     run.carry_out(vec![unit], &job)
 }
@@ -231,7 +232,7 @@ fn plan(seen: &Observation, edits: &[Edit], images: &Images) -> Result<FlashPlan
         let label = Kind::Refused.code("asmpatch::config::no_firmware");
         Failure::new(label, format!("{device}: the unit's flash has no firmware that passes the chip's checks"))
     })?;
-    let proof = images.prove(&images.identify(&image))?;
+    let proof = images.prove(&image)?;
     let mut changes = ConfigEdits::default();
     for edit in edits {
         changes.set(edit.field, edit.value.clone());

@@ -64,13 +64,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
-    let proof = images.prove(&images.identify(&image))?;
-    let subject = NewFirmware {
-        proof: Arc::clone(&proof),
-        is_unknown: false,
-        from_virtual: unit.is_virtual(),
-        serial_given: false,
-    };
+    let proof = images.prove(&image)?;
+    let subject =
+        NewFirmware { proof: Arc::clone(&proof), unknown: None, from_virtual: unit.is_virtual(), serial_given: false };
     let source = format!(
         "{}: backup of {} ({}), serial {}",
         args.folder.shown(),

@@ -177,7 +177,7 @@ impl Booting {
         };
         let report = match effects(verification) {
             Some(effects) => boot::check_effects(image, effects, &images.budget())?,
-            None => images.prove(&images.identify(image))?.report.clone(),
+            None => images.prove(image)?.report.clone(),
         };
         let check = |check: &Check| BootCheck {
             transport: check.wire,
@@ -401,7 +401,7 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, Failure> {
 /// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file, so
 /// that nothing is read or built for good files. A cache that can't be read counts as empty: the report only gets
 /// shorter.
-fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
+pub(super) fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
     if let Some(file) = named.iter().find(|file| file.sha256 == *sha256) {
         return Some(file.image.clone());
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, is_runtime_product, open_build};
-use asm2464_chip::chip::boot;
+use asm2464_chip::chip::boot::{self, Enumerated};
 use asm2464_chip::practice;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,12 @@ pub struct Firmware {
 
 impl Firmware {
     /// Identifies an image with this SHA-256: by undoing the known patches, or else by what it enumerates as.
-    pub(super) fn of(image: &Image, sha256: Sha256Digest, library: &Library) -> Self {
+    pub(super) fn of(
+        image: &Image,
+        sha256: Sha256Digest,
+        library: &Library,
+        enumerated: impl FnOnce() -> Option<Enumerated>,
+    ) -> Self {
         let version = image.version();
         let identified = identify(library, image, sha256);
         let practice = practice::image();
@@ -51,7 +56,7 @@ impl Firmware {
             // Modified or not, it is no vendor image.
             _ if is_practice || version == practice.version() => Base::Practice,
             Some(_) => Base::Vendor,
-            None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
+            None => OpenImage::enumerating(image, enumerated).map_or(Base::Unknown, Base::Open),
         };
         let found = identified.map_or_else(Vec::new, |found| found.patches);
         let patches = found.iter().map(|patch| patch.id.clone()).collect();
@@ -144,10 +149,14 @@ impl OpenImage {
     /// Boots the image on the chip model and reads its descriptors. `None` for any other firmware, and for an image
     /// longer than part 1, because open firmware is written to that part only. Source: openpilot's flasher.
     pub fn of(image: &Image) -> Option<Self> {
+        Self::enumerating(image, || boot::enumerated(image))
+    }
+
+    fn enumerating(image: &Image, enumerated: impl FnOnce() -> Option<Enumerated>) -> Option<Self> {
         if image.file_len() > Part::One.max_len() {
             return None;
         }
-        let enumerated = boot::enumerated(image).filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
+        let enumerated = enumerated().filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
         let build = commit(&enumerated.product)
             .map_or_else(|| image.sha256().to_string().chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
         Some(Self { product: enumerated.product, usb_id: enumerated.usb_id, build })
@@ -187,7 +196,7 @@ mod tests {
     use crate::patch::{PatchSet, Selection};
 
     fn identified(image: &Image, library: &Library) -> Firmware {
-        Firmware::of(image, image.sha256(), library)
+        Firmware::of(image, image.sha256(), library, || boot::enumerated(image))
     }
 
     #[test]

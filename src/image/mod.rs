@@ -6,7 +6,8 @@
 //! nothing.
 //!
 //! - *Identifying* is cheap. It undoes the known patches and compares digests; only an image that then is no known one
-//!   is booted, until it shows its USB descriptors, because there is no list of open firmware's builds.
+//!   is booted, until it shows its USB descriptors, because there is no list of open firmware's builds. A proof
+//!   identifies its image as well, by the same boot.
 //! - *Proving* executes the image on the chip model as a host would use it: every command, both transports, firmware
 //!   written over itself, a restart. It takes up to a [`ProofBudget`] and stops at Ctrl-C. `list`, `info` and `doctor`
 //!   prove nothing.
@@ -24,7 +25,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image, known_routines};
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
-use asm2464_chip::chip::boot::{self, BootReport};
+use asm2464_chip::chip::boot::{self, BootReport, Enumerated};
 
 pub use self::firmware::{Firmware, OpenImage, open_build_lacks};
 use crate::patch::Library;
@@ -44,7 +45,7 @@ impl KnownImage {
     /// Identifies an image.
     pub fn of(image: Image, library: &Library) -> Self {
         let sha256 = image.sha256();
-        let firmware = Firmware::of(&image, sha256, library);
+        let firmware = Firmware::of(&image, sha256, library, || boot::enumerated(&image));
         Self { image, sha256, firmware }
     }
 }
@@ -108,28 +109,36 @@ impl Images {
 
     /// Identifies an image, or returns what was known of it.
     pub fn identify(&self, image: &Image) -> Arc<KnownImage> {
+        self.identified(image, || boot::enumerated(image))
+    }
+
+    fn identified(&self, image: &Image, enumerated: impl FnOnce() -> Option<Enumerated>) -> Arc<KnownImage> {
         let sha256 = image.sha256();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&sha256) {
             return Arc::clone(known);
         }
-        let identified = Arc::new(KnownImage::of(image.clone(), &self.library));
+        let firmware = Firmware::of(image, sha256, &self.library, enumerated);
+        let identified = Arc::new(KnownImage { image: image.clone(), sha256, firmware });
         known.insert(sha256, Arc::clone(&identified));
         identified
     }
 
-    /// Proves an image, or returns its proof. Other threads wait: images are proved one after the other.
+    /// Proves an image, or returns its proof. Also identifies it, without a boot of its own: an image that never
+    /// enumerates is waited for once. Other threads wait: images are proved one after the other.
     ///
     /// # Errors
     /// [`Interrupted`] on Ctrl-C.
-    pub fn prove(&self, known: &Arc<KnownImage>) -> Result<Arc<Proof>, Interrupted> {
+    pub fn prove(&self, image: &Image) -> Result<Arc<Proof>, Interrupted> {
         let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(proof) = proofs.get(&known.sha256) {
+        let sha256 = image.sha256();
+        if let Some(proof) = proofs.get(&sha256) {
             return Ok(Arc::clone(proof));
         }
-        let report = boot::check_within(&known.image, &self.budget())?;
-        let proof = Arc::new(Proof::of(Arc::clone(known), report));
-        proofs.insert(known.sha256, Arc::clone(&proof));
+        let report = boot::check_within(image, &self.budget())?;
+        let known = self.identified(image, || report.enumerated.clone());
+        let proof = Arc::new(Proof::of(known, report));
+        proofs.insert(sha256, Arc::clone(&proof));
         Ok(proof)
     }
 
@@ -164,7 +173,7 @@ pub(crate) mod samples {
 
     /// A real proof: the image is executed once for all tests.
     pub(crate) fn proved(image: &Image) -> Arc<Proof> {
-        IMAGES.prove(&IMAGES.identify(image)).unwrap()
+        IMAGES.prove(image).unwrap()
     }
 
     /// A proof that says so, without having executed the image.
@@ -187,7 +196,7 @@ mod tests {
 
     fn proved(image: &Image) -> Proof {
         let images = Images::from(Library::of_repository().unwrap());
-        let proof = images.prove(&images.identify(image)).unwrap();
+        let proof = images.prove(image).unwrap();
         Proof::clone(&proof)
     }
 
@@ -202,10 +211,10 @@ mod tests {
         let known = images.identify(&practice);
         assert!(Arc::ptr_eq(&known, &images.identify(&practice)));
         assert_eq!(images.proof(&known), None, "identifying proves nothing");
-        let proof = images.prove(&known).unwrap();
-        assert!(Arc::ptr_eq(&proof, &images.prove(&images.identify(&practice)).unwrap()));
+        let proof = images.prove(&practice).unwrap();
+        assert!(Arc::ptr_eq(&proof, &images.prove(&practice).unwrap()));
         assert!(Arc::ptr_eq(&proof, &images.proof(&known).unwrap()));
-        images.prove(&images.identify(&open)).unwrap();
+        images.prove(&open).unwrap();
         assert_eq!(PROOFS.load(Ordering::Relaxed), 2);
     }
 

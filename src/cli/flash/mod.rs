@@ -123,8 +123,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Write what nobody has seen work: an image whose code can't be executed here; on a real port, also the practice
-    /// image and backups of virtual units.
+    /// Write what nobody has seen work: an image whose code can't be executed here, an unknown version, or a known one
+    /// that somebody changed; on a real port, also the practice image and backups of virtual units.
     #[arg(long)]
     pub unproven: bool,
 

@@ -1,5 +1,6 @@
 //! A flash plan and its outcome, as text and as JSON.
 
+use std::borrow::Cow;
 use std::ops::Not;
 use std::path::Path;
 
@@ -446,7 +447,7 @@ struct PlanJson<'a> {
     /// The fields of its configuration that change.
     changes: Vec<&'a FieldChange>,
     /// What nobody has seen work yet.
-    unproven: Vec<&'static str>,
+    unproven: Vec<Cow<'static, str>>,
     /// What the user may want to do differently.
     notes: Vec<String>,
 }

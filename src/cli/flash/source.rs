@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::flash::decide::NewFirmware;
+use crate::flash::decide::{NewFirmware, UnknownImage};
 use crate::image::{Images, Proof};
-use crate::patch::{self, ConfigEdits, Expectations};
+use crate::patch::{self, ConfigEdits, Difference, Expectations};
 use crate::suggest;
+use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Part};
+use asm2464::firmware::{BodyOffset, BridgeState, ConfigBlock, ConfigField, Image, Part};
 use asm2464::{AnyFailure, Failure, Kind};
 
 use super::Args;
 use crate::cli::context::Context;
 use crate::cli::download;
 use crate::cli::user_files::{self, ImageFile};
+use crate::cli::verify;
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {
@@ -41,23 +43,27 @@ impl ImageToWrite {
         let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
         let images = context.images(library);
         let library = &images.library;
-        let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
+        let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
+        let expect = Expectations { receipt: receipt.as_ref(), originals: Some(&originals), ..Expectations::default() };
         let verification = patch::verify(library, &read.image, &expect);
-        let known = images.identify(&read.image);
-        let firmware = &known.firmware;
-        let is_sound = verification.is_valid() || verification.is_unknown_alone();
-        // An unknown image with a known version is damaged, or somebody's own.
-        let is_unknown = firmware.is_unknown() && is_sound && !library.knows_version(read.image.version());
-        let made_of = match (verification.is_valid(), verification.base) {
-            _ if is_unknown => None,
-            (true, Some(base)) => Some(library.image_name(&base)),
-            _ if firmware.open().is_some() && is_sound => None,
-            _ => {
-                let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
-                let why = format!("verification failed: {}", findings.join("; "));
-                return Err(unverified(file, &why).into());
+        if !verification.is_valid() && !verification.lacks_only_a_base() {
+            let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
+            let why = format!("verification failed: {}", findings.join("; "));
+            return Err(unverified(file, &why).into());
+        }
+        let proof = images.prove(&read.image)?;
+        let firmware = &proof.known.firmware;
+        let unknown = match verification.base {
+            None if firmware.open().is_some() => None,
+            None if library.knows_version(read.image.version()) => {
+                Some(UnknownImage::Changed(changed(&read.image, &verification.differences)))
             }
+            None => Some(UnknownImage::Version),
+            Some(_) => None,
         };
+        if unknown.is_some() {
+            check_kind(&proof, file)?;
+        }
         let edits = match receipt {
             Some(receipt) => vec![receipt.config],
             // A patched image without a receipt gets the configuration of the default patches.
@@ -66,16 +72,15 @@ impl ImageToWrite {
             }
             None => Vec::new(),
         };
-        let what = match made_of {
-            Some(base) => format!("{}, {}", base.shown(), verification.patches_words().shown()),
-            None => firmware.to_string(),
+        let what = match (&unknown, verification.base) {
+            (Some(UnknownImage::Changed(what)), _) => what.clone(),
+            (_, Some(base)) => {
+                format!("{}, {}", library.image_name(&base).shown(), verification.patches_words().shown())
+            }
+            (_, None) => firmware.to_string(),
         };
         let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&read.sha256));
-        let proof = images.prove(&known)?;
-        if is_unknown {
-            check_kind(&proof, file)?;
-        }
-        let subject = NewFirmware { proof, is_unknown, from_virtual: false, serial_given: args.gives_serial() };
+        let subject = NewFirmware { proof, unknown, from_virtual: false, serial_given: args.gives_serial() };
         Ok(Self { subject, images, words, edits })
     }
 }
@@ -102,6 +107,28 @@ fn place(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
             Err(Failure::new(label, message).helped(help).into())
         }
     }
+}
+
+/// The most places of changed bytes that are named; `verify` lists each byte.
+const MAX_PLACES: usize = 4;
+
+/// Says what somebody changed in an image of a known version. There are no differences if its original is not at hand.
+fn changed(image: &Image, differences: &[Difference]) -> String {
+    let version = image.version();
+    // Behind the body are magic, checksum and CRC, which follow from it.
+    let end = BodyOffset(image.body().len() as u32).file_offset();
+    let bytes: Vec<&Difference> = differences.iter().filter(|byte| byte.file_offset < end).collect();
+    if bytes.is_empty() {
+        return format!("{version} with changes that asmpatch can't name without the original");
+    }
+    let places = bytes.chunk_by(|a, b| a.file_offset.0 + 1 == b.file_offset.0);
+    let places: Vec<String> = places
+        .map(|place| place[0].address.map_or_else(|| place[0].file_offset.to_string(), |at| at.to_string()))
+        .collect();
+    let more = if places.len() > MAX_PLACES { " and elsewhere" } else { "" };
+    let plural = if bytes.len() == 1 { "byte" } else { "bytes" };
+    let named = places[..places.len().min(MAX_PLACES)].join(", ");
+    format!("{version} with {} changed {plural}, at {named}{more}", bytes.len())
 }
 
 /// Checks what an unknown image is: only one that boots as the vendor's kind is written.

@@ -1,5 +1,6 @@
 //! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion};
@@ -19,8 +20,9 @@ use crate::image::{Firmware, Proof, Rewritable};
 pub struct NewFirmware {
     /// The image, and what executing it has shown.
     pub proof: Arc<Proof>,
-    /// Whether the user gave an unknown image. Firmware that comes from a unit or its backup does not count as unknown.
-    pub is_unknown: bool,
+    /// What is unknown of the image that the user gave. Firmware that comes from a unit or its backup does not count as
+    /// unknown.
+    pub unknown: Option<UnknownImage>,
     /// Whether the firmware or the blocks come from a virtual unit's backup.
     pub from_virtual: bool,
     /// Whether the user gave the serial number.
@@ -32,6 +34,15 @@ impl NewFirmware {
     pub fn firmware(&self) -> &Firmware {
         &self.proof.known.firmware
     }
+}
+
+/// An image of which nobody has said that it works on silicon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnknownImage {
+    /// An image of a version that is not known.
+    Version,
+    /// A known version that somebody changed. Holds what is changed, in words.
+    Changed(String),
 }
 
 /// Permissions that the user gives.
@@ -101,7 +112,7 @@ pub enum Decision {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Reasons that the write is unproven, in words: it needs [`Permission::Unproven`].
-    pub unproven: Vec<&'static str>,
+    pub unproven: Vec<Cow<'static, str>>,
     /// The identity that the unit takes from another unit.
     pub cloned: Option<Cloned>,
     /// Other units with the serial number that this unit keeps.
@@ -288,26 +299,26 @@ impl Examined {
         has_serial && !seen.running.contradicts(subject.firmware())
     }
 
-    fn unproven(&self, subject: &NewFirmware) -> Vec<&'static str> {
+    fn unproven(&self, subject: &NewFirmware) -> Vec<Cow<'static, str>> {
         let is_real = !self.seen.attached.location.is_virtual();
         let mut why = Vec::new();
         if subject.proof.rewritable == Rewritable::Unknown {
-            why.push(
-                "the image does not boot on the chip model, which may not cover its version, so asmpatch couldn't prove \
-                 that the unit would take firmware again",
-            );
+            let reason = "the image does not boot on the chip model, which may not cover its version, so asmpatch \
+                          couldn't prove that the unit would take firmware again";
+            why.push(reason.into());
         }
-        if subject.is_unknown {
-            why.push(
-                "the image is unknown, so nobody has said that it works on silicon; on the chip model it boots and takes \
-                 firmware again",
-            );
+        let is_not_tried = "so nobody has said that it works on silicon; on the chip model it boots and takes firmware \
+                            again";
+        match &subject.unknown {
+            Some(UnknownImage::Version) => why.push(format!("the image is unknown, {is_not_tried}").into()),
+            Some(UnknownImage::Changed(what)) => why.push(format!("the image is {what}, {is_not_tried}").into()),
+            None => {}
         }
         if is_real && subject.firmware().is_practice() {
-            why.push("the practice image has never run on silicon, and a real chip would not enumerate with it");
+            why.push("the practice image has never run on silicon, and a real chip would not enumerate with it".into());
         }
         if is_real && subject.from_virtual {
-            why.push("this is a virtual unit's backup: its content has never run on silicon");
+            why.push("this is a virtual unit's backup: its content has never run on silicon".into());
         }
         why
     }

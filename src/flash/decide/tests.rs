@@ -64,7 +64,7 @@ fn kept(seen: &Observation, image: &Image) -> FlashPlan {
 
 fn subject_of(image: &Image, rewritable: Rewritable) -> NewFirmware {
     let proof = samples::proof(image, rewritable);
-    NewFirmware { proof, is_unknown: false, from_virtual: false, serial_given: false }
+    NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false }
 }
 
 fn subject() -> NewFirmware {
@@ -374,15 +374,21 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
 #[test]
 fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
     let image = sample_image(0);
-    let unknown = NewFirmware { is_unknown: true, ..subject() };
-    for device in ["1-1", "virtual:x"] {
+    let changed = UnknownImage::Changed("240417.85.00.00 with 1 changed byte".to_owned());
+    for (device, unknown, what) in [
+        ("1-1", UnknownImage::Version, "the image is unknown, so nobody"),
+        ("virtual:x", UnknownImage::Version, "the image is unknown, so nobody"),
+        ("1-1", changed.clone(), "the image is 240417.85.00.00 with 1 changed byte, so nobody"),
+        ("virtual:x", changed, "the image is 240417.85.00.00 with 1 changed byte, so nobody"),
+    ] {
+        let unknown = NewFirmware { unknown: Some(unknown), ..subject() };
         let seen = observed(device, blocks("A"), Some(&another()));
         let plan = kept(&seen, &image);
         let decision = decide_alone(&seen, &plan, &unknown, Allowed::default());
         assert_eq!(refusal(&decision).code(), "asmpatch::flash::unproven");
         let terms = written(decide_alone(&seen, &plan, &unknown, Allowed { unproven: true, ..Allowed::default() }));
-        let [why] = terms.unproven[..] else { panic!("{terms:?}") };
-        assert!(why.starts_with("the image is unknown"), "{why}");
+        let [why] = &terms.unproven[..] else { panic!("{terms:?}") };
+        assert!(why.starts_with(what), "{why}");
         assert_eq!(refusal(&decision).to_string(), format!("{device}: {why}"));
     }
 }

@@ -361,11 +361,11 @@ impl FlashJob {
             if !self.allowed.no_backup
                 && let Some(image) = unit.seen.running.image()
             {
-                unit.flashed = Some(self.images.prove(&self.images.identify(&image))?);
+                unit.flashed = Some(self.images.prove(&image)?);
             }
             for (_, backup) in offered(&unit.backups) {
                 if let Ok(image) = backup.firmware() {
-                    self.images.prove(&self.images.identify(&image))?;
+                    self.images.prove(&image)?;
                 }
             }
         }

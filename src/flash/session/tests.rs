@@ -59,7 +59,7 @@ impl FrontEnd for Answers {
 fn job(writes: Writes, names_blocks: bool) -> FlashJob {
     let proof = samples::proof(&practice::image(), Rewritable::Yes);
     FlashJob {
-        subject: NewFirmware { proof, is_unknown: false, from_virtual: false, serial_given: false },
+        subject: NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false },
         images: crate::embedded::patches().unwrap().into(),
         runtime: crate::embedded::runtime().unwrap(),
         source: String::new(),

@@ -88,8 +88,12 @@ impl Verification<'_> {
 
     /// Whether the only finding is that the file comes from no known image.
     pub fn is_unknown_alone(&self) -> bool {
-        let is_unknown = self.image.is_some() && self.base.is_none();
-        self.differences.is_empty() && is_unknown && self.findings.len() == 1
+        self.differences.is_empty() && self.lacks_only_a_base()
+    }
+
+    /// As [`Verification::is_unknown_alone`], or the image is a known one's with other bytes.
+    pub fn lacks_only_a_base(&self) -> bool {
+        self.image.is_some() && self.base.is_none() && self.findings.len() == 1
     }
 }
 

@@ -115,7 +115,7 @@ impl Rig {
 /// Proves an image, once for all tests.
 pub fn proved(image: &Image) -> Arc<Proof> {
     static IMAGES: LazyLock<Images> = LazyLock::new(|| asmpatch::embedded::patches().unwrap().into());
-    IMAGES.prove(&IMAGES.identify(image)).unwrap()
+    IMAGES.prove(image).unwrap()
 }
 
 /// Plans to flash an image, and to keep the unit's configuration blocks.

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
-use asm2464_chip::chip::{
-    Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed,
-};
+use asm2464_chip::chip::{Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed};
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
 

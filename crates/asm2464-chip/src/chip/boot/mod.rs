@@ -660,7 +660,7 @@ mod tests {
         // The unit gets all its time to arrive. Then the loop is searched.
         let computed = simulated(check.instructions);
         assert!(computed >= ProofBudget::LIMIT && computed < ProofBudget::LIMIT + simulated(SLICE), "{report:#?}");
-        assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
+        assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000E");
     }
 
     /// An image that sends `text` on its serial port as the open boot stub does, and then stops.

@@ -9,6 +9,7 @@ mod schemas;
 
 mod program {
     mod baseline;
+    mod builds;
     mod cli_transcripts;
     mod doctor_images;
     mod download;

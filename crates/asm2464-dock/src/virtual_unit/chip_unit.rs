@@ -20,6 +20,8 @@ use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
 /// next access.
 const SLICE: u64 = 2_000_000;
+/// As [`SLICE`], for firmware that never idles: 1 ms of its time. It would spend a whole slice on each access.
+const RESTLESS_SLICE: u64 = 50_000;
 /// Maximum number of instructions for enumeration, request by request.
 const ENUMERATION: u64 = 20_000_000;
 /// Delay before the next look at firmware that has used up its slice.
@@ -67,6 +69,8 @@ pub(super) struct ChipUnit {
     alternate: u8,
     /// Addresses of the unit's endpoints.
     endpoints: Vec<u8>,
+    /// Instructions that the firmware gets at once while the host does not wait for an answer.
+    slice: u64,
     /// The firmware has used up its slice and has more to do.
     is_busy: bool,
     /// Time until which the flash is busy (the scenario's timing).
@@ -103,6 +107,7 @@ impl ChipUnit {
             descriptors: None,
             alternate: 0,
             endpoints: Vec::new(),
+            slice: SLICE,
             is_busy: false,
             flash_ready_at: None,
             commands: 0,
@@ -136,6 +141,7 @@ impl ChipUnit {
             self.set_address();
             self.set_configuration(1);
         }
+        self.slice = if self.chip.run(SLICE) == RunEnd::Budget { RESTLESS_SLICE } else { SLICE };
     }
 
     /// What the firmware has done to the unit's presence on the bus.
@@ -311,7 +317,7 @@ impl Wired for ChipUnit {
         if !self.is_ready() {
             return false;
         }
-        let outcome = self.chip.run(SLICE);
+        let outcome = self.chip.run(self.slice);
         self.is_busy = outcome == RunEnd::Budget;
         let takes = self.chip.flash_mut().take_busy(Instant::now());
         if !takes.is_zero() {

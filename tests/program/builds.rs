@@ -1,0 +1,127 @@
+//! Each command on a unit that runs each image that people have: the builds of the open firmware in the folder that
+//! `ASMPATCH_OPEN_BUILDS` names, the vendor's images, and 240417 with the default patches. An error must be one that the
+//! image explains, and no command may contradict another.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::program::process::{good, json, run, text};
+use crate::{chip_images, schemas, side_by_side};
+
+const UNIT: [&str; 2] = ["--device", "virtual:unit"];
+
+/// Checks of a boot that an intact build may fail. `flash` refuses such a build with the same check.
+const EXPLAINED_CHECKS: [&str; 1] = ["names itself as a GPU runtime expects"];
+
+/// Refusals that the image explains, by command and code: nobody knows where 250123 keeps a runtime's variables.
+const EXPLAINED_REFUSALS: [(&str, &str); 1] = [("bench", "asmpatch::bridge::unknown_variables")];
+
+fn vendor_images() -> [String; 3] {
+    ["ASMPATCH_VENDOR_IMAGE", "ASMPATCH_VENDOR_231204_IMAGE", "ASMPATCH_VENDOR_250123_IMAGE"].map(chip_images::path)
+}
+
+fn builds() -> Vec<PathBuf> {
+    let folder = chip_images::path("ASMPATCH_OPEN_BUILDS");
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "bin")).collect()
+}
+
+/// Runs a command that prints JSON on the unit. Returns its status and its document.
+fn ask(home: &Path, words: &[&str]) -> (Option<i32>, Value) {
+    let words = [words, &UNIT, &["--json"]].concat();
+    let output = run(home, &words);
+    assert!(!output.stdout.is_empty(), "{words:?}: {}", text(&output));
+    (output.status.code(), schemas::parse(&words, &output.stdout))
+}
+
+fn answer(home: &Path, words: &[&str]) -> Value {
+    let (status, document) = ask(home, words);
+    assert_eq!(status, Some(0), "{words:?}: {document:#}");
+    document
+}
+
+fn is_up(pcie: &Value) -> bool {
+    pcie["link"]["is_up"] == true
+}
+
+fn has_display(pcie: &Value) -> bool {
+    let class = |function: &Value| function["class"].as_u64().is_some_and(|class| class >> 16 == 3);
+    pcie["functions"].as_array().unwrap().iter().any(class)
+}
+
+/// Checks what `list`, `doctor` and `pcie` say of one unit against each other.
+fn looks_agree(home: &Path, is_stock: bool) -> Value {
+    let list = answer(home, &["list"]);
+    let listed = &list["units"][0];
+    let (status, page) = ask(home, &["doctor"]);
+    let pcie = answer(home, &["pcie"]);
+    for key in ["usb_id", "state", "product", "serial", "speed"] {
+        assert_eq!(listed[key], page[key], "{listed:#} {page:#}");
+    }
+    assert_eq!(listed["state"], pcie["state"], "{pcie:#}");
+    let lines = page["lines"].as_array().unwrap();
+    let verdict = |topic: &str| lines.iter().find(|line| line["topic"] == topic).map(|line| line["verdict"].clone());
+    assert_eq!(verdict("PCIe link") == Some(json!("good")), is_up(&pcie), "{page:#} {pcie:#}");
+    assert_eq!(verdict("GPU") == Some(json!("good")), has_display(&pcie), "{page:#} {pcie:#}");
+    let bad: Vec<&Value> = lines.iter().filter(|line| line["verdict"] == "bad").map(|line| &line["topic"]).collect();
+    // No GPU runtime drives stock firmware.
+    let explained = if is_stock { vec![json!("firmware")] } else { vec![] };
+    assert_eq!((bad, status), (explained.iter().collect(), Some(i32::from(is_stock))), "{page:#}");
+    // A question that the build answers in another way is no fault of the wire.
+    assert!(!page.to_string().contains(", expected "), "{page:#}");
+    listed["firmware"].clone()
+}
+
+fn every_command(image: &Path, other: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let (home, file) = (home.path(), image.to_str().unwrap());
+    let verified = schemas::parse(&["verify"], &run(home, &["verify", "--boot", file, "--json"]).stdout);
+    let verified = &verified[0];
+    let flashed = run(home, &["flash", file, UNIT[0], UNIT[1], "--yes", "--json"]);
+    if verified["ok"] == false {
+        let failed =
+            verified["booted"]["checks"].as_array().unwrap().iter().find(|check| check["ok"] == false).unwrap();
+        let what = failed["what"].as_str().unwrap();
+        assert!(EXPLAINED_CHECKS.contains(&what), "{file}: {verified:#}");
+        assert!(flashed.status.code() == Some(5) && text(&flashed).contains(what), "{file}: {}", text(&flashed));
+        return;
+    }
+    assert!(flashed.status.success(), "{file}: {}", text(&flashed));
+    let is_stock = verified["open"].is_null() && verified["patches"].as_array().unwrap().is_empty();
+
+    let firmware = looks_agree(home, is_stock);
+    answer(home, &["pcie", "reset"]);
+    let reset = answer(home, &["reset"]);
+    assert_eq!(reset["before"]["state"], reset["after"]["state"], "{reset:#}");
+    let (status, bench) = ask(home, &["bench", "--seconds", "0.02", "--repetitions", "1"]);
+    match &bench["error"]["code"] {
+        Value::String(code) => assert!(EXPLAINED_REFUSALS.contains(&("bench", code)), "{file}: {bench:#}"),
+        // Stock firmware answers no write of which nothing takes the data.
+        _ => assert_eq!(status, Some(i32::from(is_stock)), "{file}: {bench:#}"),
+    }
+    answer(home, &["config", "get"]);
+    let backup = answer(home, &["backup", "--backup-dir", "kept"]);
+    assert!(backup.to_string().contains("kept"), "{backup:#}");
+    for written in [other, file] {
+        good(home, &["flash", written, UNIT[0], UNIT[1], "--yes"]);
+        let list = answer(home, &["list"]);
+        assert_eq!(list["units"][0]["firmware"] == firmware, written == file, "{file}: {list:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_BUILDS, ASMPATCH_VENDOR_IMAGE, ASMPATCH_VENDOR_231204_IMAGE and ASMPATCH_VENDOR_250123_IMAGE"]
+fn every_command_works_on_every_build_or_says_what_the_build_lacks() {
+    let made = tempfile::tempdir().unwrap();
+    let patched = made.path().join("patched.bin");
+    let stock = vendor_images();
+    json(made.path(), &["patch", &stock[0], "-o", patched.to_str().unwrap(), "--json"]);
+    let builds = builds();
+    let open = builds[0].to_str().unwrap();
+    let vendors = stock.iter().map(PathBuf::from).chain([patched]).map(|image| (image, open));
+    let cases: Vec<(PathBuf, &str)> =
+        builds.iter().map(|build| (build.clone(), stock[0].as_str())).chain(vendors).collect();
+    side_by_side(cases, |(image, other)| every_command(&image, other));
+}

@@ -1,8 +1,24 @@
 //! Advice as data. The program puts it into words, for a dock or for a virtual unit.
 
 use asm2464_host::pcie::Note;
+use serde::Serialize;
 
 use crate::gpus::PciId;
+
+/// Who can take a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Applicability {
+    /// Anyone, or a program: it is right without a doubt.
+    Certain,
+    /// Anyone, once the user has answered a question with yes.
+    IfYes,
+    /// The user, who alone knows a value.
+    NeedsValue,
+    /// The user, by hand.
+    Hands,
+}
 
 /// Steps that the user carries out by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

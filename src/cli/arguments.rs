@@ -2,7 +2,6 @@
 //! its traffic; where backups go.
 
 use std::env;
-use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +20,6 @@ use crate::cli::interrupt;
 use crate::devices::Devices;
 use crate::fetch::Cache;
 use crate::patch::{Library, Patch, Receipt};
-use crate::shell;
 use crate::unit::{self, Selector, Unit};
 
 /// The option that adds patches to the embedded ones.
@@ -58,12 +56,6 @@ impl PatchDirs {
             add_named(&mut library, receipt, beside)?;
         }
         Ok(library)
-    }
-
-    /// Returns the options that a printed command needs to know the same patches, each after a space.
-    pub fn suffix(&self) -> String {
-        let dirs = self.dirs.iter().map(|dir| format!(" --patch-dir {}", shell::path(dir)));
-        dirs.collect()
     }
 }
 
@@ -128,17 +120,6 @@ impl DeviceIds {
         self.usb_ids.iter().for_each(|id| devices.name(*id));
         Ok(devices)
     }
-
-    /// Returns the options that a printed command needs to find the same units, each after a space.
-    pub fn suffix(&self) -> String {
-        let ids = self.usb_ids.iter().map(|id| format!(" --usb-id={id}"));
-        let dirs = self.device_dirs.iter().map(|dir| {
-            let mut option = OsString::from("--devices-dir=");
-            option.push(dir);
-            format!(" {}", shell::word(option))
-        });
-        ids.chain(dirs).collect()
-    }
 }
 
 /// The options about units, for the commands that open them.
@@ -163,13 +144,6 @@ impl UnitArgs {
         let mut devices = self.ids.load_own()?;
         self.unchecked_disks.iter().for_each(|disk| devices.vouch_for_disk(disk));
         Ok(Arc::new(devices))
-    }
-
-    /// Returns the options that a printed command needs to find and open the same units, each after a space.
-    pub fn suffix(&self) -> String {
-        let disks = self.unchecked_disks.iter();
-        let disks = disks.map(|disk| format!(" {}", shell::word(format!("--unchecked-disk={disk}"))));
-        self.ids.suffix() + &disks.collect::<String>()
     }
 }
 
@@ -344,19 +318,7 @@ pub struct BackupPlace {
     backup_dir: Option<PathBuf>,
 }
 
-/// Returns the option that names this folder.
-pub fn backup_option(folder: &Path) -> OsString {
-    let mut option = OsString::from("--backup-dir=");
-    option.push(folder);
-    option
-}
-
 impl BackupPlace {
-    /// Returns the option as given, for printing the command again; `None` if it was not given.
-    pub fn option(&self) -> Option<OsString> {
-        self.backup_dir.as_deref().map(backup_option)
-    }
-
     /// Returns the backup folder: from the option, the environment, or the platform's default.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     drop(access);
     let firmware = backup.firmware();
     if args.json {
-        let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.command_line));
+        let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.invocation));
         print::json(&BackupJson {
             backup: saved.folder.display().to_string(),
             new: saved.is_new,

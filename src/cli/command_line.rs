@@ -1,17 +1,14 @@
 //! Advice as text: what the user does by hand and which commands to run, completed by the command line that asked.
 
-use std::ffi::{OsStr, OsString};
-
 use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
-use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::errors;
+use super::invocation::Invocation;
 use crate::advice::{Advice, Hands};
 use crate::runtimes::{OPEN_RUNTIME, PATCHED_RUNTIME};
 use crate::shell;
-use crate::unit::Selector;
 
 /// Says what the user does by hand. A virtual unit has other texts: its power and its faults are in software.
 const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
@@ -54,77 +51,14 @@ pub const fn by_hand_on(location: &Location, hands: Hands) -> &'static str {
     by_hand(hands, matches!(location, Location::Virtual(_)))
 }
 
-/// The command line, as far as advice depends on it.
-#[derive(Debug, Clone, Default)]
-pub struct CommandLine {
-    /// Whether each unit that it names is virtual.
-    is_virtual: bool,
-    /// Its words, without the program's name.
-    words: Vec<OsString>,
-    /// The unit that a printed command names; `None` if none or several are named.
-    device: Option<String>,
-    /// The options without which no command finds the unit, each after a space.
-    ids: String,
-    /// What its placeholders stand for in advice: the file or folder that it reads, or the image's ID.
-    values: Vec<(&'static str, String)>,
-}
-
 /// The operands that advice names, by their ids, each with its placeholder there.
 const OPERANDS: [(&str, &str); 3] = [("file", "FILE"), ("folder", "DIR"), ("image", "ID")];
 
-impl CommandLine {
-    /// Takes the parsed arguments, and the words that they were parsed from.
-    pub fn of(matches: &ArgMatches, words: impl Iterator<Item = OsString>) -> Self {
-        let mut command = matches;
-        while let Some((_, below)) = command.subcommand() {
-            command = below;
-        }
-        let given = |id| command.try_get_raw(id).ok().flatten().into_iter().flatten();
-        let is_virtual =
-            |device: &OsStr| device.to_str().is_some_and(|device| matches!(device.parse(), Ok(Selector::Virtual(_))));
-        let named: Vec<&OsStr> = given("device").collect();
-        let device = if let [only] = named[..] { Some(shell::word(only)) } else { None };
-        let mut ids = String::new();
-        for (id, option) in
-            [("usb_ids", "--usb-id="), ("device_dirs", "--devices-dir="), ("unchecked_disks", "--unchecked-disk=")]
-        {
-            for value in given(id) {
-                let mut word = OsString::from(option);
-                word.push(value);
-                ids = ids + " " + &shell::word(word);
-            }
-        }
-        let mut values = Vec::new();
-        for (id, placeholder) in OPERANDS {
-            if let [only] = given(id).collect::<Vec<_>>()[..] {
-                values.push((placeholder, shell::path(only)));
-            }
-        }
-        let is_virtual = !named.is_empty() && named.into_iter().all(is_virtual);
-        Self { is_virtual, words: words.skip(1).collect(), device, ids, values }
-    }
-
-    /// Returns the command line of some command on this unit: its words are not known.
-    pub fn on(location: &Location) -> Self {
-        Self::default().of_unit(location)
-    }
-
-    /// Returns the same for another command on this unit, which finds it by the same IDs.
-    pub fn of_unit(&self, location: &Location) -> Self {
-        let device = Some(unit_option(location));
-        let is_virtual = matches!(location, Location::Virtual(_));
-        Self { is_virtual, words: Vec::new(), device, ids: self.ids.clone(), values: Vec::new() }
-    }
-
-    /// Returns the same with these options to find a unit, each after a space.
-    pub fn with_ids(self, ids: &str) -> Self {
-        Self { ids: ids.to_owned(), ..self }
-    }
-
+impl Invocation {
     /// Completes the commands of a text, which stand in backticks: puts in what their placeholders stand for, and
     /// names the unit where a command takes one. `values` are the error's own; a command for which it has none is left
     /// out if it has others.
-    pub fn completed(&self, text: &str, values: &[(&'static str, String)]) -> String {
+    pub fn completed_text(&self, text: &str, values: &[(&'static str, String)]) -> String {
         let mut completed = String::new();
         for (at, part) in text.split('`').enumerate() {
             if at % 2 == 0 {
@@ -154,46 +88,29 @@ impl CommandLine {
             if found.is_empty() && ERROR_VALUES.contains(&placeholder) && !values.is_empty() {
                 return None;
             }
-            let operand = self.values.iter().find(|(name, _)| is_own && *name == placeholder);
-            match operand {
+            let operand = OPERANDS.into_iter().find(|(_, name)| is_own && *name == placeholder);
+            match operand.and_then(|(id, _)| self.value(id)) {
                 _ if !found.is_empty() => words.extend(found),
-                Some((_, value)) => words.push(value.clone()),
+                Some(value) => words.push(shell::path(value)),
                 None => words.push(word.to_owned()),
             }
         }
         let mut completed = words.join(" ");
-        if is_own && let Some((takes_device, takes_ids)) = options(own, self.is_virtual) {
-            if takes_device && let Some(device) = &self.device {
-                completed = completed + " --device " + device;
+        if is_own && let Some((takes_device, takes_ids)) = options(own, self.is_virtual()) {
+            if takes_device && let Some(device) = self.device() {
+                completed = completed + " --device " + &shell::word(device);
             }
             if takes_ids {
-                completed += &self.ids;
+                completed += &self.ids();
             }
         }
         Some(completed + rest)
     }
 
     /// Says what the user does by hand with the units that the command line names.
-    pub const fn by_hand(&self, hands: Hands) -> &'static str {
-        by_hand(hands, self.is_virtual)
+    pub fn by_hand(&self, hands: Hands) -> &'static str {
+        by_hand(hands, self.is_virtual())
     }
-
-    /// Returns the command with these options added.
-    pub fn with(&self, options: &str) -> String {
-        if self.words.is_empty() {
-            return format!("`asmpatch ...{options}`");
-        }
-        let words: Vec<String> = self.words.iter().map(shell::word).collect();
-        // Only operands may follow `--`.
-        let (own, operands) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
-        let spaced = |words: &[String]| words.iter().map(|word| format!(" {word}")).collect::<String>();
-        format!("`asmpatch{}{options}{}`", spaced(own), spaced(operands))
-    }
-}
-
-/// Returns the value of `--device` for a command on this unit.
-pub fn unit_option(location: &Location) -> String {
-    shell::word(location.to_string())
 }
 
 /// Placeholders that only an error gives a value.
@@ -218,13 +135,13 @@ fn options(command: &str, is_virtual: bool) -> Option<(bool, bool)> {
     Some((lacks("device") && !is_of_file && (is_virtual || words.get(1) != Some(&"list")), lacks("usb_ids")))
 }
 
-/// Returns the advice as text for this unit; `None` if nothing is known to help. `line` is the command that asks.
-pub fn advice_in_words(advice: &Advice, location: &Location, line: &CommandLine) -> Option<String> {
-    let line = line.of_unit(location);
-    Some(line.completed(&plain_words(advice, location, &line)?, &[]))
+/// Returns the advice as text for this unit; `None` if nothing is known to help. `run` is the command that asks.
+pub fn advice_in_words(advice: &Advice, location: &Location, run: &Invocation) -> Option<String> {
+    let run = run.at(location);
+    Some(run.completed_text(&plain_words(advice, location, &run)?, &[]))
 }
 
-fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Option<String> {
+fn plain_words(advice: &Advice, location: &Location, run: &Invocation) -> Option<String> {
     let hands = |hands| by_hand_on(location, hands);
     let open = || "`asmpatch flash ed4e39b`";
     let patched = || "`asmpatch patch \"$(asmpatch download)\" -o patched.bin`, then `asmpatch flash patched.bin`";
@@ -233,7 +150,7 @@ fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Opti
         format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}")
     };
     Some(match advice {
-        Advice::AgainstError(code) => return errors::help_by_code(code, line),
+        Advice::AgainstError(code) => return errors::help_by_code(code, run),
         Advice::AgainstNote(note) => return against_note(note).map(str::to_owned),
         Advice::RetrainLink { restarts: false } => hands(Hands::SlowLink).to_owned(),
         Advice::RetrainLink { restarts: true } => {
@@ -257,7 +174,7 @@ fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Opti
         Advice::PatchIdentity => format!("the default patches give the image its identity: {}", patched()),
         Advice::FlashForRuntime => format!(
             "{OPEN_RUNTIME} needs the open firmware: {}\n{PATCHED_RUNTIME} needs the patched vendor firmware: {}\n\
-             `asmpatch help which-firmware` says how. A USB4 or Thunderbolt host needs neither",
+             how: `asmpatch help which-firmware`; USB4 hosts need neither",
             open(),
             patched()
         ),
@@ -332,18 +249,5 @@ mod tests {
         let dock = Location::Port("3-1".parse().unwrap());
         assert_eq!(by_hand_on(&dock, Hands::Replug), by_hand(Hands::Replug, false));
         assert_eq!(by_hand_on(&Location::Virtual("u".into()), Hands::Replug), by_hand(Hands::Replug, true));
-    }
-
-    #[test]
-    fn advice_is_for_virtual_units_if_the_command_line_names_only_those() {
-        let is_virtual = |line: &[&str]| {
-            let words = line.iter().map(Into::into);
-            CommandLine::of(&crate::cli::command().get_matches_from(line), words).is_virtual
-        };
-        assert!(is_virtual(&["asmpatch", "reset", "--device", "virtual:u"]));
-        assert!(is_virtual(&["asmpatch", "config", "get", "--device", "virtual"]));
-        assert!(!is_virtual(&["asmpatch", "flash", "f", "--device", "virtual:u", "--device", "3-1"]));
-        assert!(!is_virtual(&["asmpatch", "reset", "--device", "3-1"]));
-        assert!(!is_virtual(&["asmpatch", "demo"]));
     }
 }

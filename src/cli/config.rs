@@ -211,7 +211,6 @@ fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit,
         Some(examined) => Image::parse(&examined.plan.file)?,
         None => return Err(NoUnit::now().into()),
     };
-    let what = edits.iter().map(|Edit { field, text, .. }| format!("{}={text}", field.name()).into()).collect();
     let proof = images.prove(&image)?;
     let source = format!("the unit's own, SHA-256 {}", context.digest(&proof.known.sha256));
     let subject = NewFirmware {
@@ -220,7 +219,7 @@ fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit,
         from_virtual: false,
         serial_given: edits.iter().any(|edit| edit.field == ConfigField::Serial),
     };
-    let job = run.job(subject, images, source, writing.invoked(Writes::Fields, what, None))?;
+    let job = run.job(subject, images, source, writing.invoked(Writes::Fields, None, None))?;
     run.carry_out(vec![unit], &job)
 }
 

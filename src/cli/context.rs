@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::error::Error;
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{env, fmt, iter};
 
@@ -17,8 +18,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 use serde::Serialize;
 
-use super::command_line::CommandLine;
 use super::errors::{self, Exit};
+use super::invocation::Invocation;
 use super::log::LogArgs;
 use super::{interrupt, print, terminal};
 use crate::failure::shown_code;
@@ -36,8 +37,8 @@ pub struct Context {
     /// Whether the log shows each step on stderr.
     is_logged: bool,
     json: bool,
-    /// The command line, as far as advice depends on it.
-    pub(super) command_line: CommandLine,
+    /// The command that was run.
+    pub(super) invocation: Arc<Invocation>,
 }
 
 /// A failure as `--json` prints it.
@@ -75,7 +76,7 @@ pub struct ErrorJson {
 
 impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
-    pub fn of(error: &(dyn Coded + 'static), line: &CommandLine) -> Self {
+    pub fn of(error: &(dyn Coded + 'static), run: &Invocation) -> Self {
         let tunnels = match (error as &dyn Error).downcast_ref() {
             Some(NoUnit(tunnels)) => tunnels.clone(),
             None => Tunnels::default(),
@@ -83,7 +84,7 @@ impl ErrorJson {
         Self {
             code: shown_code(error),
             message: with_causes(error),
-            help: Some(errors::help(error, line)),
+            help: Some(errors::help(error, run)),
             device: None,
             tunnelled: tunnels.devices,
             tunnelled_docks: tunnels.docks,
@@ -96,8 +97,8 @@ impl ErrorJson {
     }
 
     /// Replaces the help.
-    pub fn helped(self, help: Option<String>) -> Self {
-        Self { help, ..self }
+    pub fn helped(self, help: String) -> Self {
+        Self { help: Some(help), ..self }
     }
 }
 
@@ -115,24 +116,30 @@ fn folded(line: &str, width: usize) -> String {
 impl Context {
     /// Sets the colour choice for the whole process: everything is printed through `anstream`. With `--verbose`
     /// everything is printed, `json` says whether the result is printed as JSON.
-    pub fn new(color: ColorChoice, is_quiet: bool, log: &LogArgs, json: bool, command_line: CommandLine) -> Self {
+    pub fn new(color: ColorChoice, is_quiet: bool, log: &LogArgs, json: bool, invocation: Invocation) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { is_quiet, is_verbose: log.is_verbose(), is_logged: log.is_on_stderr(), json, command_line }
+        Self {
+            is_quiet,
+            is_verbose: log.is_verbose(),
+            is_logged: log.is_on_stderr(),
+            json,
+            invocation: Arc::new(invocation),
+        }
     }
 
     /// The settings of a command that this one runs, with its own command line.
-    pub fn of_step(&self, json: bool, command_line: CommandLine) -> Self {
+    pub fn of_step(&self, json: bool, invocation: Invocation) -> Self {
         Self {
             is_quiet: self.is_quiet || json,
             is_verbose: self.is_verbose,
             is_logged: self.is_logged,
             json,
-            command_line,
+            invocation: Arc::new(invocation),
         }
     }
 
@@ -167,13 +174,13 @@ impl Context {
             }
             return self.report(failure.coded());
         }
-        print::json(&FailureJson { error: ErrorJson::of(failure.coded(), &self.command_line) });
+        print::json(&FailureJson { error: ErrorJson::of(failure.coded(), &self.invocation) });
         Exit::from(failure.kind())
     }
 
     /// Prints a failure to stderr: code, message with its causes, help. Returns its exit status.
     pub fn report(&self, error: &dyn Coded) -> Exit {
-        report(error, &self.command_line);
+        report(error, &self.invocation);
         Exit::from(error.kind())
     }
 
@@ -203,13 +210,22 @@ fn proof_bar() -> ProgressBar {
 }
 
 /// Prints a failure to stderr, for code that has no [`Context`].
-pub fn report(error: &dyn Coded, line: &CommandLine) {
-    let shown = ShownError::new(error, line);
+pub fn report(error: &dyn Coded, run: &Invocation) {
+    print_failure(&ShownError::new(error, run));
+}
+
+/// Prints a failure to stderr with this help.
+pub fn report_helped(error: &dyn Coded, help: &str) {
+    let help = Some(escape::lines(help));
+    print_failure(&ShownError { help, ..ShownError::new(error, &Invocation::default()) });
+}
+
+fn print_failure(shown: &ShownError<'_>) {
     let mut text = String::new();
     let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
     // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.
-    if handler.render_report(&mut text, &shown).is_err() {
+    if handler.render_report(&mut text, shown).is_err() {
         text = shown.to_string();
     }
     let width = terminal::text_width(terminal::stderr_width());
@@ -242,9 +258,9 @@ const MAX_CAUSES: usize = 32;
 
 impl<'a> ShownError<'a> {
     /// Copies an error and escapes everything in it that is shown. The same help is shown once.
-    pub fn new(original: &'a dyn Coded, line: &CommandLine) -> Self {
-        let help = Some(escape::lines(&errors::help(original, line)));
-        let mut related: Vec<Self> = original.related().into_iter().map(|error| Self::new(error, line)).collect();
+    pub fn new(original: &'a dyn Coded, run: &Invocation) -> Self {
+        let help = Some(escape::lines(&errors::help(original, run)));
+        let mut related: Vec<Self> = original.related().into_iter().map(|error| Self::new(error, run)).collect();
         let mut shown_helps = HashSet::from([help.clone()]);
         for error in &mut related {
             if !shown_helps.insert(error.help.clone()) {
@@ -347,7 +363,7 @@ mod tests {
             is_authorized: false,
             authorization: Vec::new(),
         };
-        let json = |error: &NoUnit| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
+        let json = |error: &NoUnit| serde_json::to_value(ErrorJson::of(error, &Invocation::default())).unwrap();
         let found = json(&NoUnit(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(
             found["tunnelled"],
@@ -382,7 +398,7 @@ mod tests {
                 .unwrap_err();
         let mut shown = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
-            .render_report(&mut shown, &ShownError::new(&error, &CommandLine::default()))
+            .render_report(&mut shown, &ShownError::new(&error, &Invocation::default()))
             .unwrap();
         assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");
     }
@@ -398,7 +414,7 @@ mod tests {
         let mut text = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
             .with_width(100)
-            .render_report(&mut text, &ShownError::new(&error, &CommandLine::default()))
+            .render_report(&mut text, &ShownError::new(&error, &Invocation::default()))
             .unwrap();
         for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
             assert!(text.contains(line), "{text}");

@@ -25,10 +25,10 @@ use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use crate::cli::command_line::CommandLine;
 use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
 use crate::cli::help::ROADS;
+use crate::cli::invocation::Invocation;
 use crate::cli::{Cli, dispatch, interrupt, print};
 
 /// Show the whole trip with nothing attached and no network.
@@ -275,9 +275,9 @@ fn command(step: &DemoStep, context: &Context) -> Result<Value, AnyFailure> {
     }
     let refused = |error: clap::Error| check_failed(error.to_string());
     let matches = super::command().try_get_matches_from(words.iter().copied()).map_err(refused)?;
-    let line = CommandLine::of(&matches, words.iter().copied().map(Into::into));
+    let run = Invocation::of(&matches);
     let command = Cli::from_arg_matches(&matches).map_err(refused)?.command;
-    let context = context.of_step(is_json, line);
+    let context = context.of_step(is_json, run);
     let (ended, said) = if is_json {
         print::collect(|| dispatch(command, &context))
     } else {

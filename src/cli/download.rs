@@ -14,10 +14,10 @@ use serde::Serialize;
 use tracing::info;
 
 use super::arguments;
-use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::help;
+use super::invocation::Invocation;
 use super::user_files;
 use super::{print, terminal};
 use crate::cli::interrupt;
@@ -157,7 +157,7 @@ fn with_build(error: FetchError, manifest: &Manifest) -> AnyFailure {
     let failure = AnyFailure::from(error);
     match &manifest.build {
         Some(build) if !is_local => {
-            let help = errors::help(failure.coded(), &CommandLine::default());
+            let help = errors::help(failure.coded(), &Invocation::default());
             failure.helped(format!("{help}\n{build}"))
         }
         _ => failure,

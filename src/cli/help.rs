@@ -11,9 +11,9 @@ use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
 
 use super::arguments::DeviceIds;
-use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
+use super::invocation::Invocation;
 use super::{pages, print, terminal};
 use crate::{embedded, suggest};
 
@@ -59,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let message = format!("{path} is a page of asmpatch's repository, not of the program");
         return Err(Failure::new(Kind::Usage.code("asmpatch::help::page_elsewhere"), message).into());
     }
-    if let Some((code, status, advice)) = code(&topic, &context.command_line) {
+    if let Some((code, status, advice)) = code(&topic, &context.invocation) {
         outln!("{code}: exit status {status}");
         outln!("  help: {advice}");
         return Ok(Exit::Done);
@@ -84,11 +84,11 @@ fn command_help(path: &[&str]) -> Option<clap::builder::StyledStr> {
 }
 
 /// Returns an error's code as it is printed, the exit status and the advice. The library's name for the code serves too.
-fn code(name: &str, line: &CommandLine) -> Option<(&'static str, String, String)> {
+fn code(name: &str, run: &Invocation) -> Option<(&'static str, String, String)> {
     let prefix = ["asm2464", "asmpatch"].iter().find_map(|prefix| name.strip_prefix(prefix)?.strip_prefix("::"));
     let own = prefix.unwrap_or(name);
     let code = errors::codes().find(|code| code.split_once("::").is_some_and(|(_, rest)| rest == own))?;
-    let advice = errors::help_by_code(code, line)?;
+    let advice = errors::help_by_code(code, run)?;
     // The page lists each code with its status, which is in no other table: an error carries it.
     let page = embedded::page("errors.md")?;
     let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{code}` | ")))?;
@@ -325,14 +325,14 @@ mod tests {
         }
         // A command has the bare name.
         assert!(command_help(&["bench"]).is_some() && pages::page("bench.md").is_some());
-        let line = CommandLine::default();
+        let run = Invocation::default();
         for name in ["asmpatch::usb::permission", "asm2464::usb::permission", "usb::permission"] {
-            let (code, status, advice) = code(name, &line).unwrap();
+            let (code, status, advice) = code(name, &run).unwrap();
             assert_eq!((code, status.as_str()), ("asmpatch::usb::permission", "4"), "{name}");
             assert!(advice.contains("asmpatch udev"), "{advice}");
         }
-        assert!(errors::codes().all(|name| code(name, &line).is_some()));
-        assert!(pages::page("../Cargo.toml").is_none() && code("usb", &line).is_none());
+        assert!(errors::codes().all(|name| code(name, &run).is_some()));
+        assert!(pages::page("../Cargo.toml").is_none() && code("usb", &run).is_none());
     }
 
     #[test]

@@ -22,10 +22,11 @@ use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
 use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
-use super::command_line::{CommandLine, by_hand_on};
+use super::command_line::by_hand_on;
 use super::context::Context;
 use super::doctor::Recovery;
 use super::flash::SSD_LOST;
+use super::invocation::Invocation;
 use super::{print, table};
 use crate::cli::errors::{Exit, help};
 use crate::cli::interrupt;
@@ -109,19 +110,19 @@ impl print::Document for &KnownDevice {
 ///
 /// # Errors
 /// Fails if USB can't be used, a named unit is not found, or a device file is wrong.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.known {
         show_known(&*args.ids.load()?, args.json);
         return Ok(Exit::Done);
     }
-    let rows = rows(args)?;
+    let rows = rows(args, &context.invocation)?;
     let tunnels = if args.device.is_empty() { Sysfs::system().tunnels() } else { Tunnels::default() };
     if args.json {
         print::json(&ListJson { units: &rows, tunnelled: &tunnels.devices, tunnelled_docks: &tunnels.docks });
     } else if rows.is_empty() {
         let error = NoUnit::now();
         outln!("{error}");
-        outln!("  next: {}", help(&error, &CommandLine::default()));
+        outln!("  next: {}", help(&error, &Invocation::default()));
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
     } else {
         rows.iter().for_each(show);
@@ -130,7 +131,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
+fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.device.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.device)? };
@@ -145,9 +146,9 @@ fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     }
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, &connected, args, &known, &images, recording.capture()));
+        rows.push(row(unit, &connected, args, run, &known, &images, recording.capture()));
     }
-    note_shared_serials(&mut rows, &args.ids.suffix());
+    note_shared_serials(&mut rows, run);
     Ok(rows)
 }
 
@@ -156,12 +157,11 @@ fn row(
     unit: UnitInfo,
     connected: &[UnitInfo],
     args: &Args,
+    run: &Invocation,
     known: &Arc<Devices>,
     images: &Images,
     capture: Option<&Capture>,
 ) -> ListedUnit {
-    // Each command that a note names ends in it.
-    let suffix = args.ids.suffix();
     let mut row = ListedUnit {
         known_as: known.get(unit.id).cloned(),
         version: None,
@@ -169,7 +169,7 @@ fn row(
         firmware: unit.state.to_string(),
         behind: None,
         unread: None,
-        notes: slow_link(&unit, &suffix).into_iter().collect(),
+        notes: slow_link(&unit, run).into_iter().collect(),
         unit,
     };
     match row.unit.state {
@@ -184,12 +184,12 @@ fn row(
             }
         }
         BridgeState::BootLoader => {
-            row.notes.extend(Recovery::of(&row.unit, connected, images, &suffix).notes());
+            row.notes.extend(Recovery::of(&row.unit, connected, images, run).notes());
         }
         BridgeState::Vendor => match running(&row.unit, args.probe, known, capture) {
             Ok(running) => {
                 let (runs, behind) = (running.runs(images), running.behind());
-                row.notes.extend(note_on(&behind, &runs, &reset_command(&row.unit, &suffix)));
+                row.notes.extend(note_on(&behind, &runs, &reset_command(&row.unit, run)));
                 row.version = running.version.map(|version| version.to_string());
                 row.behind = Some(behind.to_string());
                 row.firmware = runs.to_string();
@@ -212,7 +212,7 @@ fn running(unit: &UnitInfo, probe: bool, known: &Arc<Devices>, capture: Option<&
 }
 
 /// Returns what the user can do about a link below 5 Gbit/s.
-fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
+fn slow_link(unit: &UnitInfo, run: &Invocation) -> Option<String> {
     let speed = unit.speed;
     if !speed.is_slow() {
         return None;
@@ -221,13 +221,13 @@ fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     if !retrains(unit) {
         return Some(format!("the link is at {speed}: {otherwise}"));
     }
-    let reset = reset_command(unit, suffix);
+    let reset = reset_command(unit, run);
     Some(format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"))
 }
 
 /// The command that resets the unit.
-fn reset_command(unit: &UnitInfo, suffix: &str) -> String {
-    CommandLine::on(&unit.location).with_ids(suffix).completed("`asmpatch reset`", &[])
+fn reset_command(unit: &UnitInfo, run: &Invocation) -> String {
+    format!("`{}`", run.at(&unit.location).other("reset"))
 }
 
 /// Returns what the user should know of a unit with vendor firmware. `reset` is the command that resets it.
@@ -243,7 +243,7 @@ fn note_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> Option<Strin
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.
-fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
+fn note_shared_serials(rows: &mut [ListedUnit], run: &Invocation) {
     let serials: Vec<(String, String)> =
         rows.iter().map(|row| (row.unit.location.to_string(), row.unit.serial.clone().unwrap_or_default())).collect();
     let shared = shared_serials(serials.iter().map(|(device, serial)| (device.as_str(), serial.as_str())));
@@ -255,7 +255,9 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
             let remedy = match row.unit.state {
                 // Its serial number is not that of the configuration block.
                 BridgeState::OpenFirmware => format!("open firmware has its own: name it by its port, {device}"),
-                _ => format!("`asmpatch config set serial=TEXT --device {device}{suffix}` gives this unit its own"),
+                _ => {
+                    format!("`{}` gives this unit its own", run.at(&row.unit.location).other("config set serial=TEXT"))
+                }
             };
             row.notes.push(format!("{} has the serial number {serial} too: {remedy}", others.join(", ")));
         }
@@ -269,7 +271,7 @@ pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let next = help(&error, &CommandLine::default());
+    let next = help(&error, &Invocation::default());
     Some(format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {next}"))
 }
 
@@ -356,7 +358,7 @@ mod tests {
     fn the_note_on_a_slow_link_fits_docks_and_virtual_units() {
         let note = |location: Location, state: BridgeState| {
             let unit = UnitInfo { location, state, speed: BusSpeed::High, ..row("u", "MINE").unit };
-            slow_link(&unit, "").unwrap()
+            slow_link(&unit, &Invocation::default()).unwrap()
         };
         for state in [BridgeState::Vendor, BridgeState::OpenFirmware, BridgeState::BootLoader] {
             let note = |location| note(location, state);
@@ -433,7 +435,7 @@ mod tests {
     #[test]
     fn units_that_share_a_serial_number_are_reported_with_the_cure() {
         let mut rows = [row("a", "AAAABBBB0060"), row("b", "MINE"), row("c", "AAAABBBB0060")];
-        note_shared_serials(&mut rows, "");
+        note_shared_serials(&mut rows, &Invocation::default());
         let [a, b, c] = rows.map(|row| row.notes.concat());
         assert!(
             a.starts_with("virtual:c has the serial number AAAABBBB0060 too")

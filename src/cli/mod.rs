@@ -21,6 +21,7 @@ mod flash;
 mod help;
 mod info;
 pub mod interrupt;
+mod invocation;
 mod list;
 mod log;
 mod make_patch;
@@ -48,10 +49,10 @@ use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
-use self::command_line::CommandLine;
 use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::commands;
+pub use self::invocation::Invocation;
 use self::log::LogArgs;
 
 /// The first lines of the help.
@@ -208,9 +209,8 @@ fn escaped(mut text: String, arguments: impl Iterator<Item = OsString>) -> Strin
 /// was asked for. Fails if the arguments are wrong.
 fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let matches = command().try_get_matches()?;
-    let command_line = CommandLine::of(&matches, std::env::args_os());
     let cli = Cli::from_arg_matches(&matches)?;
-    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), command_line);
+    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), Invocation::of(&matches));
     let is_output_all = cli.command.only_prints();
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, outcome) = match cli.log.start() {

@@ -18,7 +18,6 @@ use crate::failure::in_file;
 use crate::patch::{
     ConfigEdits, HunkOnImage, Library, Patch, PatchOnImage, PatchSet, Patched, ReceiptImage, Selection,
 };
-use crate::shell;
 
 /// Patch an image, and write a receipt beside it.
 ///
@@ -29,8 +28,8 @@ use crate::shell;
     after_help = "Examples:\n  asmpatch patch stock.bin -o patched.bin\n  asmpatch patch stock.bin -o patched.bin --patch e4-length-16\n  asmpatch patch --list"
 )]
 pub struct Args {
-    /// The unpatched image, as `asmpatch download` fetches it.
-    #[arg(required_unless_present = "list")]
+    /// The unpatched image: a file, or the ID of a known image, such as 240417, which is downloaded.
+    #[arg(required_unless_present = "list", value_name = "FILE|ID")]
     file: Option<PathBuf>,
 
     /// Where the patched image goes; its receipt goes to OUT.toml.
@@ -98,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     // clap allows FILE to be missing only with --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
-    let input = ImageFile::read(file)?;
+    let input = ImageFile::read(&user_files::fetched(file, context)?)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(in_file(file))?;
     let mut patched = set.apply().map_err(in_file(file))?;
@@ -168,7 +167,7 @@ fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf]
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
-        outln!("next: asmpatch flash {}{}", shell::path(image), args.patches.suffix());
+        outln!("next: {}", context.invocation.other("flash").operand(image));
     }
 }
 

@@ -14,9 +14,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::arguments::PortArgs;
-use super::command_line::{self, CommandLine, by_hand_on};
+use super::command_line::{self, by_hand_on};
 use super::context::{Context, Deadlines};
 use super::errors::Exit;
+use super::invocation::Invocation;
 use super::{print, table};
 use crate::cli::interrupt;
 
@@ -108,13 +109,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&ResetJson { device: &device, report: &report, helped: report.helped() });
     } else {
-        show(&port.location(), &report, &context.command_line);
+        show(&port.location(), &report, &context.invocation);
     }
     judge(&port.location(), &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
-fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
+fn show(location: &Location, report: &RestartReport, run: &Invocation) {
     let device = location.to_string();
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
@@ -145,7 +146,7 @@ fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
     outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
     for fault in &after.faults {
         let Some(advice) = report.advice(fault) else { continue };
-        let Some(advice) = command_line::advice_in_words(&advice, location, line) else { continue };
+        let Some(advice) = command_line::advice_in_words(&advice, location, run) else { continue };
         for (label, line) in table::under("next:", advice.lines()) {
             outln!("  {label:<5} {line}");
         }

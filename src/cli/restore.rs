@@ -2,9 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::env;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::flash::backup_folder;
@@ -12,16 +10,16 @@ use crate::flash::decide::NewFirmware;
 use crate::flash::error::BackupFolderError;
 use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::Writes;
+use crate::flash::recovery::{ImageRef, Writes};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::atomic;
 
 use super::arguments::PatchDirs;
-use super::command_line::CommandLine;
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingRun};
+use super::invocation::Invocation;
 use crate::cli::errors::{self, Exit};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.
@@ -46,7 +44,7 @@ pub struct Args {
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = match backup_folder::load_any(&args.folder) {
-        Err(error @ BackupFolderError::NoBackup(_)) => return no_backup(error, args),
+        Err(error @ BackupFolderError::NoBackup(_)) => return no_backup(error, args, &context.invocation),
         loaded => loaded?,
     };
     if args.folder.is_file()
@@ -74,7 +72,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         unit.state.shown(),
         unit.serial.shown()
     );
-    let invoked = args.writing.invoked(Writes::Backup, vec![shell::argument(&args.folder)], None);
+    // The image in a copy of a flash is in no file of its own.
+    let is_folder = !args.folder.is_file();
+    let image = is_folder.then(|| ImageRef::File(args.folder.join(backup_folder::FIRMWARE)));
+    let invoked = args.writing.invoked(Writes::Backup, image, None);
     let job = run.job(subject, images, source, invoked)?;
     run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)))
 }
@@ -84,7 +85,7 @@ const MOST: usize = 3;
 
 /// Returns the error for a folder that is no backup. Its help has the commands for the newest backups: those in that
 /// folder, beside it, and in the folder for backups.
-fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> {
+fn no_backup(error: BackupFolderError, args: &Args, run: &Invocation) -> Result<Exit, AnyFailure> {
     let named = args.folder.clone();
     let beside = atomic::folder_of(&named).to_owned();
     let places = [Some(named), Some(beside), args.writing.backup_place.folder().ok()];
@@ -96,30 +97,10 @@ fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> 
     let whole = filed.into_iter().filter(|backup| backup_folder::load(&backup.folder).is_ok());
     let other = |backup: FiledBackup| {
         let (serial, device) = (backup.serial(), &backup.unit.device);
-        let command = with_folder(&args.folder, &backup.folder, env::args_os());
+        let folder = backup.folder.strip_prefix(".").unwrap_or(&backup.folder);
+        let command = run.again().with("folder", folder);
         format!("\nserial {}, backed up at {}:\n    {command}", serial.shown(), device.shown())
     };
-    let help = errors::help(&error, &CommandLine::default()) + &whole.take(MOST).map(other).collect::<String>();
+    let help = errors::help(&error, &Invocation::default()) + &whole.take(MOST).map(other).collect::<String>();
     Err(AnyFailure::from(error).helped(help))
-}
-
-/// Returns the command that was run, with another folder, and without `--yes`, which was given for the first folder.
-fn with_folder(named: &Path, folder: &Path, run: impl Iterator<Item = OsString>) -> String {
-    let folder = shell::path(folder.strip_prefix(".").unwrap_or(folder));
-    let word = |word: OsString| if word == *named { folder.clone() } else { shell::word(word) };
-    let words: Vec<String> = run.skip(1).filter(|word| word != "--yes" && word != "-y").map(word).collect();
-    format!("asmpatch {}", words.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_for_another_backup_keeps_every_option_but_the_yes() {
-        let run = ["asmpatch", "restore", "befor", "--device", "3-1.2", "--yes", "--no-backup"].map(OsString::from);
-        let command = with_folder(Path::new("befor"), Path::new("./my backups/before"), run.into_iter());
-        let quoted = if cfg!(windows) { "\"my backups/before\"" } else { "'my backups/before'" };
-        assert_eq!(command, format!("asmpatch restore {quoted} --device 3-1.2 --no-backup"));
-    }
 }

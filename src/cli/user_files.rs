@@ -15,13 +15,16 @@ use asm2464_dock::files::{atomic, file};
 use i8051::Instruction;
 use serde::Serialize;
 
+use super::context::Context;
+use super::download;
 use crate::failure::in_file;
 use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, unpadded};
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
+use crate::flash::recovery::ImageRef;
 use crate::patch::Receipt;
-use crate::shell;
+use crate::{shell, suggest};
 
 /// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
 ///
@@ -214,6 +217,52 @@ impl ImageFile {
         check_image(path, bytes.len(), kind)?;
         let image = Image::parse(bytes).map_err(in_file(path))?;
         Ok(Self { image, sha256: Sha256Digest::of(bytes) })
+    }
+}
+
+/// Returns the image as a command names it, and where it is: the file of this name, or a known image of this ID, which is
+/// fetched first.
+///
+/// # Errors
+/// Fails if the name is neither, or if the image can't be fetched.
+pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), AnyFailure> {
+    let known = crate::embedded::manifests(&[])?;
+    let manifest = named.to_str().and_then(|id| known.by_id(id).ok());
+    let is_file = named.symlink_metadata().is_ok();
+    let file = || (ImageRef::File(named.to_owned()), named.to_owned());
+    match manifest {
+        Some(manifest) if is_file => {
+            errln!("{}: the file of this name, not the known image {}", named.shown(), manifest.id.shown());
+            Ok(file())
+        }
+        Some(manifest) => {
+            let path = download::known_image(manifest, &known, context)?.path;
+            Ok((ImageRef::Known(manifest.id.clone()), path))
+        }
+        None if is_file => Ok(file()),
+        // A name that is neither may be a mistyped ID.
+        None => {
+            let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
+            let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
+            let message = format!("cannot read {}: no file and no known image has this name{meant}", named.display());
+            let label = Kind::BadInput.code("asmpatch::file::not_found");
+            let help = format!("check the name; the known images are {}", ids.join(", "));
+            Err(Failure::new(label, message).helped(help).into())
+        }
+    }
+}
+
+/// Returns where the image of this name is: a known image is fetched if no file has its ID as a name.
+///
+/// # Errors
+/// Fails if the image can't be fetched.
+pub fn fetched(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
+    let known = crate::embedded::manifests(&[])?;
+    match named.to_str().and_then(|id| known.by_id(id).ok()) {
+        Some(manifest) if named.symlink_metadata().is_err() => {
+            Ok(download::known_image(manifest, &known, context)?.path)
+        }
+        _ => Ok(named.to_owned()),
     }
 }
 

@@ -20,9 +20,9 @@ use asm2464_chip::practice;
 use serde::Serialize;
 
 use super::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
-use super::command_line::CommandLine;
 use super::context::{Context, with_causes};
 use super::flash::Screen;
+use super::invocation::Invocation;
 use super::patch::print_hunks;
 use super::user_files::{self, ImageFile};
 use super::{interrupt, print, table};
@@ -44,8 +44,8 @@ const ANOTHER: usize = 8;
     after_help = "Examples:\n  asmpatch verify patched.bin --receipt patched.bin.toml\n  asmpatch verify --boot --json *.bin"
 )]
 pub struct Args {
-    /// The images.
-    #[arg(required = true, value_name = "FILE")]
+    /// The images: files, or IDs of known images, which are downloaded.
+    #[arg(required = true, value_name = "FILE|ID")]
     files: Vec<PathBuf>,
 
     /// The receipt that the images must agree with, as `asmpatch patch` writes it; by default each image's FILE.toml,
@@ -308,19 +308,21 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut reports = Vec::new();
     for path in &args.files {
         let receipt = || user_files::receipt_of(path, args.receipt.as_deref());
-        let (bytes, receipt) = match read_image(path).and_then(|bytes| Ok((bytes, receipt()?))) {
-            Ok(read) => read,
-            Err(failure) => {
-                exit = exit.max(Exit::from(failure.kind()));
-                if args.json {
-                    reports.push(unread(path, &failure));
-                } else {
-                    outln!("{}: FAILED: not verified", path.shown());
-                    context.report(failure.coded());
+        let place = user_files::fetched(path, context);
+        let (bytes, receipt) =
+            match place.and_then(|place| read_image(&place)).and_then(|bytes| Ok((bytes, receipt()?))) {
+                Ok(read) => read,
+                Err(failure) => {
+                    exit = exit.max(Exit::from(failure.kind()));
+                    if args.json {
+                        reports.push(unread(path, &failure));
+                    } else {
+                        outln!("{}: FAILED: not verified", path.shown());
+                        context.report(failure.coded());
+                    }
+                    continue;
                 }
-                continue;
-            }
-        };
+            };
         let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
         let mut verification = patch::verify_file(library, &bytes, &expect);
         let booted = args.boot.then(|| Booting::of(&verification, &images)).transpose()?;
@@ -436,7 +438,7 @@ fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'a>> {
 fn print_wrong(len: usize, verification: &Verification<'_>) {
     for finding in &verification.findings {
         outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding.coded()));
-        outln!("    {}", errors::help(finding.coded(), &CommandLine::default()));
+        outln!("    {}", errors::help(finding.coded(), &Invocation::default()));
     }
     let count = verification.differences.len();
     let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();

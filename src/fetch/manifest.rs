@@ -19,6 +19,9 @@ use crate::suggest::{nearest, question};
 /// The image that `download` fetches by default: the one that tinygrad's tools use.
 pub const DEFAULT_IMAGE: &str = "240417";
 
+/// The open firmware that today's GPU runtimes drive.
+pub const OPEN_IMAGE: &str = "ed4e39b";
+
 /// The longest manifest that is read, in bytes.
 const MAX_MANIFEST_LEN: usize = 1 << 20;
 
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn the_open_image_comes_from_a_fixed_commit_and_says_how_to_build_it() {
         let manifests = Manifests::of_repository(&[]).unwrap();
-        let open = manifests.by_id("ed4e39b").unwrap();
+        let open = manifests.by_id(OPEN_IMAGE).unwrap();
         assert_eq!(open.version, ImageVersion::Open("custom ed4e39b7-CLEAN".to_owned()));
         assert_eq!(open.size, 9207);
         assert_eq!(

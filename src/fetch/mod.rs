@@ -88,4 +88,4 @@ mod updater;
 
 pub use fetcher::{Acquired, Cache, Fetcher, Source};
 pub use http::{FetchError, FetchEvent, FetchProgress, Limits};
-pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Md5Digest, Mirror};
+pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Md5Digest, Mirror, OPEN_IMAGE};

@@ -20,7 +20,8 @@ use super::backup::{BackedUpUnit, Backup};
 use super::backup_folder;
 use super::decide::{Permission, line_change};
 use super::identity::{UnitIdentity, is_placeholder};
-use super::recovery::{Act, BackupFirst, NextStep, Why, Writes};
+use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
+use crate::fetch::OPEN_IMAGE;
 use crate::image::{Images, Rewritable};
 use crate::unit::facts::differing;
 
@@ -185,13 +186,13 @@ pub(super) fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&Fitti
 }
 
 /// Returns the steps that give the unit at `location` its own identity back from the backups that fit it. `permissions`
-/// are what the command that was run needs to be run again.
+/// are what the command that was run needs to be run again; `writes` is what it was to write, `None` if nothing.
 ///
 /// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups, and
 /// those whose firmware this run has proved to be unfit. Proves nothing: a command that writes a backup proves it first.
 pub fn offers(
     backups: &[FittingBackup],
-    writes: Writes,
+    writes: Option<Writes>,
     permissions: &[Permission],
     location: &Location,
     images: &Images,
@@ -213,7 +214,7 @@ pub fn offers(
             let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
             steps.push(NextStep { why: Why::GoBackTo(firmware), only_if: only_if.clone(), act });
         }
-        if matches!(writes, Writes::Image | Writes::AnyImage) {
+        if matches!(writes, None | Some(Writes::Image)) {
             let mut permissions = permissions.to_vec();
             if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
                 permissions.push(Permission::Unproven);
@@ -224,11 +225,16 @@ pub fn offers(
                 permissions.push(Permission::CloneIdentity);
             }
             let blocks_from = Some(found.filed.folder.clone());
-            let act = Act::Again { permissions, blocks_from, backup: BackupFirst::No };
+            let is_chosen = writes.is_some();
+            let act = if is_chosen {
+                Act::Again { permissions, blocks_from, backup: BackupFirst::No }
+            } else {
+                let image = ImageRef::Known(OPEN_IMAGE.to_owned());
+                Act::Flash { image, permissions, blocks_from, backs_up: false }
+            };
             let flash = NextStep { why: Why::WithBlocks, only_if, act };
-            // Going back needs no choice of an image, so it comes first where an image is still to be chosen.
-            let at = if writes == Writes::AnyImage { steps.len() } else { 0 };
-            steps.insert(at, flash);
+            // Going back needs no choice of an image, so it comes first where nobody has chosen one.
+            steps.insert(if is_chosen { 0 } else { steps.len() }, flash);
         }
         offers.extend(steps);
     }

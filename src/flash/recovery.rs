@@ -3,7 +3,6 @@
 //! A [`NextStep`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the
 //! command that was run.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use super::error::FlashError;
 use super::fitting::FittingBackup;
 use super::plan::ChosenSerial;
 use super::progress::{FlashEvent, FlashStep, StoppedState};
-use crate::advice::Hands;
+use crate::advice::{Applicability, Hands};
 use crate::image::Firmware;
 
 /// What a command writes.
@@ -25,29 +24,34 @@ use crate::image::Firmware;
 pub enum Writes {
     /// An image.
     Image,
-    /// An image that the user still has to choose.
-    AnyImage,
     /// A backup.
     Backup,
     /// Fields of the unit's own configuration, with its own firmware.
     Fields,
 }
 
-/// The command that was run, kept so that it can be printed again. Only the front end reads its words.
+/// An image, as a command names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageRef {
+    /// The file that has it.
+    File(PathBuf),
+    /// The ID of a known image.
+    Known(String),
+}
+
+/// The command that was run, as far as the steps after it depend on it. The front end keeps its words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvokedCommand {
     /// What it writes.
     pub writes: Writes,
-    /// What is written, and the options that choose it, as given: `FILE --receipt R`, `DIR`, `serial=LAB-07`.
-    pub what: Vec<OsString>,
-    /// The serial number that the run chose for the unit, which `what` doesn't have.
+    /// The image that it writes, alone; `None` if that is in no file of its own.
+    pub image: Option<ImageRef>,
+    /// The serial number that the run chose for the unit, which the command doesn't have.
     pub serial: Option<ChosenSerial>,
     /// The backup that provided the configuration blocks, if one did.
     pub config_from: Option<PathBuf>,
-    /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
-    pub backup: Vec<OsString>,
-    /// The options without which no command finds the unit, each after a space.
-    pub suffix: String,
+    /// Whether it backs the unit up first.
+    pub backs_up: bool,
 }
 
 /// What a printed command does about the backup.
@@ -95,6 +99,8 @@ pub enum Why {
     WithoutBackup,
     /// To write a board that is blank, if it is a new one, as only the user knows.
     NewBoard,
+    /// The same, with another image in place of the step before.
+    OrNewBoard,
     /// To see what the unit is, after the step before.
     See,
     /// To read the unit back, once it is there.
@@ -128,10 +134,17 @@ pub enum Act {
         /// Whether to back up the unit first.
         backs_up: bool,
     },
-    /// Write the firmware of the command that was run without the configuration blocks that it takes from a backup.
-    FirmwareAlone {
+    /// Write an image, for a unit that no command was to write, or without the configuration blocks that the command
+    /// takes from a backup.
+    Flash {
+        /// The image.
+        image: ImageRef,
         /// The permissions that this needs.
         permissions: Vec<Permission>,
+        /// The backup to take the configuration blocks from.
+        blocks_from: Option<PathBuf>,
+        /// Whether to back up the unit first.
+        backs_up: bool,
     },
     /// List it.
     List,
@@ -139,8 +152,8 @@ pub enum Act {
     Doctor,
     /// Measure it.
     Bench,
-    /// Compare its flash with what was written.
-    Verify,
+    /// Compare its flash with this image.
+    Verify(ImageRef),
     /// Show its configuration.
     Fields,
     /// Do something by hand.
@@ -151,6 +164,24 @@ impl NextStep {
     /// A step that is right without a doubt.
     pub const fn new(why: Why, act: Act) -> Self {
         Self { why, only_if: None, act }
+    }
+
+    /// Who can take it.
+    pub fn applicability(&self) -> Applicability {
+        if matches!(self.act, Act::Hands(_)) {
+            return Applicability::Hands;
+        }
+        let clones = match &self.act {
+            Act::Again { permissions, .. } | Act::Restore { permissions, .. } | Act::Flash { permissions, .. } => {
+                permissions.contains(&Permission::CloneIdentity)
+            }
+            _ => false,
+        };
+        // Only the user knows whether a backup is the unit's, and whether a board is new.
+        if self.only_if.is_some() || matches!(self.why, Why::NewBoard | Why::OrNewBoard) || clones {
+            return Applicability::IfYes;
+        }
+        Applicability::Certain
     }
 }
 
@@ -244,7 +275,8 @@ impl WrittenUnit {
     }
 
     fn again(&self, why: Why, backup: BackupFirst) -> NextStep {
-        let InvokedCommand { writes, config_from, .. } = &*self.invoked;
+        let InvokedCommand { writes, config_from, backs_up, .. } = &*self.invoked;
+        let backup = if *backs_up { backup } else { BackupFirst::No };
         let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
         let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
         NextStep::new(why, Act::Again { permissions: self.again.clone(), blocks_from, backup })

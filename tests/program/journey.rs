@@ -162,7 +162,7 @@ fn a_boards_first_programming(stock: &[u8], open: &[u8]) {
     let refused = at("asmpatch flash stock.bin", 5);
     assert!(cells() == erased, "nothing is written without a yes");
     let [write] = refused.commands()[..] else { panic!("{}", refused.text()) };
-    let drawn = write.split_once("--serial=").expect(write).1.split(' ').next().unwrap();
+    let drawn = write.split_once("--serial ").expect(write).1.split(' ').next().unwrap();
     let written = at(write, 0);
     let shown = written.text().replace('\n', " ");
     for says in ["174C:2463", "ASM246X series", "USB4 ASMedia", drawn] {

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use super::arguments::{BackupPlace, PatchDirs, PortArgs};
 use super::flash::commands::lines;
 use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
+use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
 use crate::flash::backup_folder;
+use crate::flash::decide::Permission;
 use crate::flash::fitting::{fitting, offers};
-use crate::flash::recovery::{InvokedCommand, Writes};
+use crate::flash::recovery::{Act, ImageRef, NextStep, Why};
 use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
@@ -34,6 +36,7 @@ use super::list::tunnelled_note;
 use super::{command_line, print, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
+use crate::cli::invocation::Invocation;
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
@@ -157,10 +160,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let runtime = crate::embedded::runtime()?;
     let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
     let mut diagnosis =
-        diagnosis.worded(|advice| command_line::advice_in_words(advice, &facts.unit.location, &context.command_line));
+        diagnosis.worded(|advice| command_line::advice_in_words(advice, &facts.unit.location, &context.invocation));
     let recovery = if is_local && facts.unit.state == BridgeState::BootLoader {
         let connected = unit::list(&args.port.ids.load()?).unwrap_or_default();
-        Some(Recovery::of(&facts.unit, &connected, &images, &args.port.ids.suffix()))
+        Some(Recovery::of(&facts.unit, &connected, &images, &context.invocation))
     } else {
         None
     };
@@ -236,82 +239,58 @@ fn shown(unit: &UnitInfo, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<
 pub(super) struct Recovery {
     /// The commands, in the order in which to try them.
     steps: Vec<WordedStep>,
-    /// What to do without a backup, as text.
-    otherwise: String,
+    /// Why none of them is from a backup, if so.
+    otherwise: Option<String>,
+    /// The commands for a new board, if it is not certain that one of the others is right.
+    new_board: Vec<WordedStep>,
 }
 
 impl Recovery {
     /// Looks for the backups of a unit in its boot loader where `flash` and `backup` put them. `connected` are the units
-    /// of this host. `suffix` is what each command needs to find the unit.
-    pub(super) fn of(unit: &UnitInfo, connected: &[UnitInfo], images: &Images, suffix: &str) -> Self {
-        let device = unit.location.to_string();
-        let flash = format!("asmpatch flash IMAGE --device {} --no-backup{suffix}", shell::word(&device));
-        match BackupPlace::default().folder() {
-            Ok(folder) => Self::from_folder(unit, connected, &folder, images, &flash, suffix),
-            Err(error) => {
-                Self { steps: Vec::new(), otherwise: format!("{error}. `{flash}`, with the image of your choice") }
+    /// of this host.
+    pub(super) fn of(unit: &UnitInfo, connected: &[UnitInfo], images: &Images, run: &Invocation) -> Self {
+        let filed = BackupPlace::default()
+            .folder()
+            .map_err(|error| error.to_string())
+            .and_then(|folder| Ok((backup_folder::filed(&folder).map_err(|error| error.to_string())?, folder)));
+        let (steps, otherwise) = match &filed {
+            Ok((filed, folder)) => {
+                let fitting = fitting(unit, &[None, None], None, filed, connected);
+                let offers = offers(&fitting, None, &[], &unit.location, images);
+                (offers, format!("no backup in {} fits this unit", folder.shown()))
+            }
+            Err(why) => (Vec::new(), format!("asmpatch couldn't look for its backups: {}", why.shown())),
+        };
+        let otherwise = steps.is_empty().then(|| {
+            format!(
+                "{otherwise}. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again"
+            )
+        });
+        // Without the permission, `flash --yes` keeps to the backups.
+        let permissions = if steps.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
+        let mut new_board = Vec::new();
+        if steps.iter().all(|step| step.only_if.is_some()) {
+            for (why, id) in [(Why::NewBoard, OPEN_IMAGE), (Why::OrNewBoard, DEFAULT_IMAGE)] {
+                let image = ImageRef::Known(id.to_owned());
+                let permissions = permissions.clone();
+                new_board
+                    .push(NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false }));
             }
         }
+        let worded = |steps: &[NextStep]| WordedStep::each(steps, run, None, &unit.location);
+        Self { steps: worded(&steps), otherwise, new_board: worded(&new_board) }
     }
 
-    fn from_folder(
-        unit: &UnitInfo,
-        connected: &[UnitInfo],
-        folder: &Path,
-        images: &Images,
-        flash: &str,
-        suffix: &str,
-    ) -> Self {
-        let invoked = InvokedCommand {
-            writes: Writes::AnyImage,
-            what: vec!["IMAGE".into()],
-            serial: None,
-            config_from: None,
-            backup: Vec::new(),
-            suffix: suffix.to_owned(),
-        };
-        let filed = match backup_folder::filed(folder) {
-            Ok(filed) => filed,
-            Err(error) => {
-                let why = format!("asmpatch couldn't look for its backups: {}", error.to_string().shown());
-                return Self { steps: Vec::new(), otherwise: format!("{why}. Without one: `{flash}`") };
-            }
-        };
-        let location = &unit.location;
-        let fitting = fitting(unit, &[None, None], None, &filed, connected);
-        let offers = offers(&fitting, invoked.writes, &[], location, images);
-        let steps = WordedStep::each(&offers, &invoked, location);
-        let place = folder.shown();
-        let otherwise = if steps.is_empty() {
-            format!(
-                "no backup in {place} fits this unit. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder \
-                 and run this again. Without one: `{flash}`, with the image of your choice"
-            )
-        } else {
-            // Without the last option `flash --yes` keeps to the backups.
-            format!(
-                "if no backup is this unit's: `{flash} --clone-identity`, which gives it the identity of a new board"
-            )
-        };
-        Self { steps, otherwise }
-    }
-
-    /// The commands as notes on the unit, and what to do if it is not certain that one of them is right.
+    /// The commands as notes on the unit.
     pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.steps.iter().map(WordedStep::note).collect();
-        if self.steps.iter().all(|step| step.question.is_some()) {
-            notes.push(self.otherwise.clone());
-        }
-        notes
+        let steps = self.steps.iter().chain(&self.new_board).map(WordedStep::note);
+        self.otherwise.iter().cloned().chain(steps).collect()
     }
 
     /// Puts the commands into the diagnosis, in place of its advice on the firmware.
     fn advise(&self, diagnosis: &mut Diagnosis<String>) {
-        let is_certain = self.steps.iter().any(|step| step.question.is_none());
-        let mut advice = lines(&self.steps);
-        if !is_certain {
-            advice.push(self.otherwise.clone());
-        }
+        let steps = [&self.steps[..], &self.new_board].concat();
+        let advice: Vec<String> = self.otherwise.iter().cloned().chain(lines(&steps)).collect();
         if let Some(line) = diagnosis.lines.iter_mut().find(|line| line.topic == "firmware") {
             line.advice = Some(advice.join("\n"));
         }

@@ -15,7 +15,8 @@ use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{BusSpeed, Location, Port as _, Storage};
 use asm2464_host::usb::sysfs::Process;
 
-use crate::cli::command_line::{self, CommandLine, is_for_docks};
+use crate::cli::command_line::{self, is_for_docks};
+use crate::cli::invocation::Invocation;
 
 use super::issue_form;
 
@@ -46,7 +47,7 @@ fn diagnose_for(seen: &Facts, expected: Option<&str>) -> Diagnosis {
     let expected = expected.map(|id| id.parse().unwrap());
     let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
     let diagnosis = doctor::diagnose(seen, Wanted { gpus: &gpus, runtime: &runtime, expected });
-    diagnosis.worded(|advice| command_line::advice_in_words(advice, &seen.unit.location, &CommandLine::default()))
+    diagnosis.worded(|advice| command_line::advice_in_words(advice, &seen.unit.location, &Invocation::default()))
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {

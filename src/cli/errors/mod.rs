@@ -6,7 +6,7 @@
 use crate::failure::shown_code;
 use asm2464::{Coded, Kind};
 
-use super::command_line::CommandLine;
+use super::invocation::Invocation;
 use crate::advice::Hands;
 
 /// Builds the entries, each written as `"code" | "other code", "help";`. A help has texts, names of [`Hands`], and in
@@ -69,11 +69,18 @@ enum HelpPart {
 
 impl ErrorEntry {
     /// Returns the help text for the units that the command line names.
-    fn help(&self, line: &CommandLine) -> String {
+    fn help(&self, run: &Invocation) -> String {
         let word = |part: &HelpPart| match part {
             HelpPart::Text(text) => (*text).to_owned(),
-            HelpPart::Hands(hands) => line.by_hand(*hands).to_owned(),
-            HelpPart::Again(options) => line.with(options),
+            HelpPart::Hands(hands) => run.by_hand(*hands).to_owned(),
+            HelpPart::Again(options) if run.is_unknown() => format!("`asmpatch ...{options}`"),
+            HelpPart::Again(options) => {
+                let again = run.again().to_string();
+                match again.split_once(" -- ") {
+                    Some((own, operands)) => format!("`{own}{options} -- {operands}`"),
+                    None => format!("`{again}{options}`"),
+                }
+            }
         };
         self.help.iter().map(word).collect()
     }
@@ -120,9 +127,9 @@ impl From<Kind> for Exit {
 }
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
-pub fn help(error: &dyn Coded, line: &CommandLine) -> String {
+pub fn help(error: &dyn Coded, run: &Invocation) -> String {
     let values = error.values();
-    error.help().unwrap_or_else(|| line.completed(&entry_of(error).help(line), &values))
+    error.help().unwrap_or_else(|| run.completed_text(&entry_of(error).help(run), &values))
 }
 
 /// Lists each code.
@@ -132,11 +139,11 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
 
 /// Lists each code with what to do about it.
 #[cfg(test)]
-pub fn each(line: &CommandLine) -> impl Iterator<Item = (&'static str, String)> {
-    entries().flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(line))))
+pub fn each(run: &Invocation) -> impl Iterator<Item = (&'static str, String)> {
+    entries().flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(run))))
 }
 
 /// Returns what to do about an error with this code.
-pub fn help_by_code(code: &str, line: &CommandLine) -> Option<String> {
-    entry(code).map(|entry| line.completed(&entry.help(line), &[]))
+pub fn help_by_code(code: &str, run: &Invocation) -> Option<String> {
+    entry(code).map(|entry| run.completed_text(&entry.help(run), &[]))
 }

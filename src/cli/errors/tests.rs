@@ -12,7 +12,8 @@ use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, entries, files, help_by_code, units};
-use crate::cli::command_line::{CommandLine, is_for_docks};
+use crate::cli::command_line::is_for_docks;
+use crate::cli::invocation::Invocation;
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -157,7 +158,7 @@ fn no_error_of_the_library_names_a_flag_or_a_command() {
 
 #[test]
 fn the_document_lists_the_table() {
-    let mut rows: Vec<_> = super::each(&CommandLine::default()).collect();
+    let mut rows: Vec<_> = super::each(&Invocation::default()).collect();
     rows.sort_by_key(|(code, _)| *code);
     let labels = labels();
     let mut text = INTRODUCTION.to_owned();
@@ -175,7 +176,7 @@ fn the_document_lists_the_table() {
 /// `restore` and `config set` end in the same errors as `flash`.
 #[test]
 fn an_option_that_flash_alone_has_is_named_with_the_command() {
-    for (code, help) in super::each(&CommandLine::default()) {
+    for (code, help) in super::each(&Invocation::default()) {
         for quoted in help.split('`').skip(1).step_by(2) {
             let is_of_flash = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
             assert!(!is_of_flash || quoted.starts_with("asmpatch flash "), "{code}: `{quoted}`");
@@ -185,7 +186,7 @@ fn an_option_that_flash_alone_has_is_named_with_the_command() {
 
 #[test]
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
-    let help = help_by_code("asmpatch::usb::permission", &CommandLine::default()).unwrap();
+    let help = help_by_code("asmpatch::usb::permission", &Invocation::default()).unwrap();
     assert!(help.contains(RULES_PATH));
 }
 
@@ -199,16 +200,12 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
         error.to_string(),
         "couldn't check whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
     );
-    let help = |words: &[&str]| {
-        let words: Vec<&str> = words.to_vec();
-        let matches = crate::cli::command().get_matches_from(&words);
-        super::help(&error, &CommandLine::of(&matches, words.into_iter().map(Into::into)))
-    };
+    let help = |words: &[&str]| super::help(&error, &Invocation::parse(words).unwrap());
     let advice = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
     assert!(advice.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=sda`")), "{advice}");
     let advice = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
-    assert!(advice.ends_with("`asmpatch flash --yes --unchecked-disk=sda -- -fw.bin`"), "{advice}");
+    assert!(advice.ends_with("`asmpatch flash --unchecked-disk=sda -- -fw.bin`"), "{advice}");
 }
 
 #[test]
@@ -229,8 +226,8 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
         "asmpatch::bench::worse",
         "asmpatch::sense::flash",
     ];
-    let line = CommandLine::on(&Location::Virtual("u".into()));
-    for (code, advice) in super::each(&line) {
+    let run = Invocation::default().at(&Location::Virtual("u".into()));
+    for (code, advice) in super::each(&run) {
         assert!(!is_for_docks(&advice) || elsewhere.contains(&code), "{code}: {advice}");
     }
 }
@@ -243,7 +240,7 @@ fn a_disk_in_use_is_refused_with_the_commands_that_free_it() {
         let used = |(device, by): &(&str, Use)| DiskUse { device: (*device).to_owned(), by: by.clone() };
         DiskError::InUse { port: "3-1.2".parse().unwrap(), uses: uses.iter().map(used).collect() }
     };
-    let help = |uses: &[(&str, Use)]| super::help(&error(uses), &CommandLine::default());
+    let help = |uses: &[(&str, Use)]| super::help(&error(uses), &Invocation::default());
     let mounted = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Mounted("/mnt/b".to_owned()))]);
     assert!(mounted.contains("first: `umount /mnt/a /mnt/b`. A disk"), "{mounted}");
     let both = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Swap)]);

@@ -1,22 +1,27 @@
 //! Words next steps: for a unit as a run left it, instead of a refused command, or after a write.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::Path;
 
-use crate::flash::backup_folder;
+use crate::advice::Applicability;
 use crate::flash::decide::Permission;
+use crate::flash::error::FlashError;
 use crate::flash::fitting::{FiledBackup, FittingBackup};
-use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, NextStep, Why, Writes};
+use crate::flash::plan::ChosenSerial;
+use crate::flash::progress::StoppedState;
+use crate::flash::recovery::{Act, BackupFirst, FlashFailure, ImageRef, NextStep, Why, WrittenUnit};
 use crate::flash::session::{FlashJob, FlashUnit};
-use crate::shell;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BlockIndex, ConfigField};
+use asm2464::firmware::{BlockIndex, ConfigField, FlashAddress};
+use asm2464::flash::RegisterError;
 use asm2464_host::bridge::Location;
 use serde::Serialize;
 
-use crate::cli::arguments;
 use crate::cli::command_line::by_hand_on;
+use crate::cli::errors;
+use crate::cli::invocation::{Command, Invocation};
 use crate::cli::user_files;
 
 /// A step in words.
@@ -25,6 +30,8 @@ use crate::cli::user_files;
 pub struct WordedStep {
     /// What the step is for.
     pub purpose: Cow<'static, str>,
+    /// Who can take it.
+    pub applicability: Applicability,
     /// The question that you must have answered with yes before you run the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
@@ -37,13 +44,14 @@ pub struct WordedStep {
 }
 
 impl WordedStep {
-    /// Words a step for the unit at this port, after this command.
-    pub fn of(step: &NextStep, invoked: &InvokedCommand, location: &Location) -> Self {
+    /// Words a step for the unit at this port, after this command, which chose this serial number for the unit.
+    pub fn of(step: &NextStep, run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Self {
         let NextStep { why, only_if, act } = step;
         Self {
             purpose: purpose(why, act, location),
+            applicability: step.applicability(),
             question: only_if.as_ref().map(question),
-            command: command(act, invoked, location),
+            command: command(act, run, serial, location).map(|command| command.to_string()),
             // If the folder's path is not Unicode, only the command names it.
             backup: earlier_backup(why, act).and_then(Path::to_str).map(str::to_owned),
         }
@@ -60,9 +68,8 @@ impl WordedStep {
     }
 
     /// Words each step.
-    pub fn each(steps: &[NextStep], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
-        let can_be_taken = |step: &&NextStep| !names_image_in_copy(&step.act, invoked);
-        steps.iter().filter(can_be_taken).map(|step| Self::of(step, invoked, location)).collect()
+    pub fn each(steps: &[NextStep], run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Vec<Self> {
+        steps.iter().map(|step| Self::of(step, run, serial, location)).collect()
     }
 }
 
@@ -84,6 +91,7 @@ fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
         Why::FirmwareAlone => "take only the firmware, and keep this unit's own identity",
         Why::WithoutBackup => "write it without a backup",
         Why::NewBoard => "if it is a new board, give it its first firmware",
+        Why::OrNewBoard => "or another",
         Why::See => "then see what it is",
         Why::ReadBack => "once it is back, read it back",
         Why::SeeFields => "see its fields",
@@ -121,117 +129,121 @@ fn marks(backup: &FiledBackup) -> Vec<String> {
 /// The earlier backup that a step uses; `None` for this run's own.
 fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
     match (why, act) {
-        (Why::WithBlocks, Act::Again { blocks_from, .. }) => blocks_from.as_deref(),
+        (Why::WithBlocks, Act::Again { blocks_from, .. } | Act::Flash { blocks_from, .. }) => blocks_from.as_deref(),
         (Why::GoBackTo(_), Act::Restore { folder, .. }) => Some(folder),
         _ => None,
     }
 }
 
-/// Returns the command that takes this step, ready for a shell; `None` for something to do by hand. It names the unit
-/// by its port.
-pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Option<String> {
-    if names_image_in_copy(act, invoked) {
-        return None;
-    }
-    let mut words = Vec::new();
-    let mut names_unit = true;
-    let (mut permissions, mut last) = (&[][..], Vec::new());
-    match act {
-        Act::Again { permissions: needed, blocks_from, backup } => {
-            words.push(match invoked.writes {
-                Writes::Image | Writes::AnyImage => "asmpatch flash".to_owned(),
-                Writes::Backup => "asmpatch restore".to_owned(),
-                Writes::Fields => "asmpatch config set".to_owned(),
-            });
-            words.extend(invoked.what.iter().map(shell::word));
-            let serial = invoked.serial.as_ref().filter(|serial| blocks_from.is_none() || !serial.is_drawn);
-            words.extend(serial.map(|serial| shell::word(format!("--serial={}", serial.text))));
-            if let Some(folder) = blocks_from.as_ref().or(invoked.config_from.as_ref()) {
-                words.extend(["--config-from".to_owned(), shell::path(folder)]);
+/// Returns the command that takes this step; `None` for something to do by hand. It names the unit by its port.
+pub fn command(act: &Act, run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Option<Command> {
+    let run = run.at(location);
+    Some(match act {
+        Act::Again { permissions, blocks_from, backup } => {
+            let mut command = run.again();
+            let serial = serial.filter(|serial| blocks_from.is_none() || !serial.is_drawn);
+            if let Some(serial) = serial {
+                command = command.without("serials").with("serial", &serial.text);
             }
-            permissions = needed;
-            last = match backup {
-                BackupFirst::AsGiven => invoked.backup.iter().map(shell::word).collect(),
-                BackupFirst::Into(folder) => vec![shell::word(arguments::backup_option(folder))],
-                BackupFirst::No => vec!["--no-backup".to_owned()],
-            };
-        }
-        Act::FirmwareAlone { permissions: needed } => {
-            words.push("asmpatch flash".to_owned());
-            words.extend(written_file(invoked));
-            permissions = needed;
-            last = invoked.backup.iter().map(shell::word).collect();
-        }
-        Act::Restore { folder, permissions: needed, backs_up } => {
-            words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
-            permissions = needed;
-            if !backs_up {
-                last.push("--no-backup".to_owned());
+            if let Some(folder) = blocks_from {
+                command = command.with("config_from", folder);
+            }
+            let command = permitting(command, permissions);
+            match backup {
+                BackupFirst::AsGiven => command,
+                BackupFirst::Into(folder) => command.with("backup_dir", folder),
+                BackupFirst::No => without_backup(command),
             }
         }
-        Act::List => {
-            words.push("asmpatch list".to_owned());
-            // A virtual unit is listed only if it is named.
-            names_unit = location.is_virtual();
+        Act::Flash { image, permissions, blocks_from, backs_up } => {
+            let mut command = run.other("flash").operand(word_of(image));
+            if let Some(folder) = blocks_from {
+                command = command.with("config_from", folder);
+            }
+            let command = permitting(command, permissions);
+            if *backs_up { command } else { without_backup(command) }
         }
-        Act::Doctor => words.push("asmpatch doctor".to_owned()),
-        Act::Bench => words.push("asmpatch bench".to_owned()),
-        Act::Verify => {
-            words.push("asmpatch verify".to_owned());
-            words.extend(written_file(invoked));
+        Act::Restore { folder, permissions, backs_up } => {
+            let command = permitting(run.other("restore").operand(folder), permissions);
+            if *backs_up { command } else { without_backup(command) }
         }
-        Act::Fields => words.push("asmpatch config get".to_owned()),
+        Act::List => run.other("list"),
+        Act::Doctor => run.other("doctor"),
+        Act::Bench => run.other("bench"),
+        Act::Verify(image) => run.name_unit(run.other("verify").operand(word_of(image))),
+        Act::Fields => run.other("config get"),
         Act::Hands(_) => return None,
-    }
-    if names_unit {
-        words.extend(["--device".to_owned(), shell::word(location.to_string())]);
-    }
-    words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
-    words.extend(last);
-    Some(words.join(" ") + &invoked.suffix)
+    })
 }
 
-/// Whether a step's command would name the image in a copy of a flash that was restored. No command takes that alone.
-fn names_image_in_copy(act: &Act, invoked: &InvokedCommand) -> bool {
-    let names_image = matches!(act, Act::FirmwareAlone { .. } | Act::Verify);
-    let wrote_copy =
-        invoked.writes == Writes::Backup && invoked.what.first().is_some_and(|what| Path::new(what).is_file());
-    names_image && wrote_copy
+/// The word that names an image in a command.
+fn word_of(image: &ImageRef) -> OsString {
+    match image {
+        ImageRef::File(file) => file.into(),
+        ImageRef::Known(id) => id.into(),
+    }
 }
 
-/// The file with the image that a command wrote, as a word of a command; `None` if it wrote the unit's own.
-fn written_file(invoked: &InvokedCommand) -> Option<String> {
-    let what = Path::new(invoked.what.first()?);
-    match invoked.writes {
-        // No file has this name, so it is a known image's ID.
-        Writes::Image if !what.exists() => Some(format!("\"$(asmpatch download {})\"", what.display())),
-        Writes::Image | Writes::AnyImage => Some(shell::path(what)),
-        Writes::Backup => Some(shell::path(what.join(backup_folder::FIRMWARE))),
-        Writes::Fields => None,
-    }
+/// Adds the options that give these permissions.
+fn permitting(command: Command, permissions: &[Permission]) -> Command {
+    permissions.iter().fold(command, |command, permission| {
+        command.flag(match permission {
+            Permission::Unproven => "unproven",
+            Permission::CloneIdentity => "clone_identity",
+            Permission::OtherLine => "other_line",
+        })
+    })
+}
+
+fn without_backup(command: Command) -> Command {
+    command.without("backup_dir").flag("no_backup")
 }
 
 /// Returns the steps to take instead of a write of the unit that is refused or asked about.
-pub fn instead(unit: &FlashUnit, job: &FlashJob) -> Vec<WordedStep> {
-    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &unit.invoked(job), location))
+pub fn instead(unit: &FlashUnit, run: &Invocation) -> Vec<WordedStep> {
+    unit.location()
+        .map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, run, unit.chosen_serial(), location))
 }
 
 /// Returns the command that brings back what was on the unit before it was written.
-pub fn way_back(unit: &FlashUnit, job: &FlashJob) -> Option<String> {
-    command(&unit.way_back()?.act, &job.invoked, unit.location()?)
+pub fn way_back(unit: &FlashUnit, run: &Invocation) -> Option<Command> {
+    command(&unit.way_back()?.act, run, None, unit.location()?)
 }
 
 /// Returns the command to run next for the unit, whatever its outcome.
-pub fn next(unit: &FlashUnit, job: &FlashJob) -> Option<String> {
-    command(&unit.next_step(job)?.act, &unit.invoked(job), unit.location()?)
+pub fn next(unit: &FlashUnit, job: &FlashJob, run: &Invocation) -> Option<Command> {
+    command(&unit.next_step(job)?.act, run, unit.chosen_serial(), unit.location()?)
 }
 
-/// The option that gives this permission.
-const fn option(permission: Permission) -> &'static str {
-    match permission {
-        Permission::Unproven => "--unproven",
-        Permission::CloneIdentity => "--clone-identity",
-        Permission::OtherLine => "--other-line",
+/// Returns what to know about a run that stopped: the error's own help while nothing is written, and the unit's state.
+pub fn help(failure: &FlashFailure, run: &Invocation) -> String {
+    let WrittenUnit { left, location, .. } = &failure.unit;
+    let mut help = String::new();
+    if matches!(left, StoppedState::Untouched | StoppedState::Unprotected) {
+        help = errors::help(&failure.error, &run.at(location)) + "\n";
+    } else if let Some(advice) = advice(&failure.error) {
+        help = format!("{advice}\n");
+    }
+    help + &format!("the unit's state: {left}\n`asmpatch help recovery` lists every state that a unit can be in")
+}
+
+/// Returns the advice on an error in the middle of a write, in addition to the advice on the unit's state.
+const fn advice(error: &FlashError) -> Option<&'static str> {
+    let FlashError::Registers(error) = error else { return None };
+    match error {
+        RegisterError::NotErased { at: FlashAddress(0), .. } => Some(
+            "the flash may be worn out where the configuration blocks and the image's header are, which every firmware \
+             needs: if it never erases there, only another flash chip helps",
+        ),
+        RegisterError::NotErased { .. } => Some(
+            "the flash may be worn out there. That sector is unchanged, and going back to the old firmware doesn't \
+             touch it: do that while the unit still has power",
+        ),
+        RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
+            "the unit answers, but too slowly: stop whatever keeps this host or its bus busy. Don't move it to \
+             another cable or port: that cuts its power",
+        ),
+        _ => None,
     }
 }
 
@@ -260,11 +272,12 @@ mod tests {
 
     use crate::flash::backup::Backup;
     use crate::flash::backup::tests::sample_backup;
+    use crate::flash::backup_folder;
     use crate::flash::error::FlashError;
     use crate::flash::fitting::tests::sample_filed;
     use crate::flash::fitting::{Fit, FittingBackup, offers};
     use crate::flash::progress::{FlashStep, StoppedState};
-    use crate::flash::recovery::{FlashFailure, WrittenUnit};
+    use crate::flash::recovery::{InvokedCommand, Writes};
     use asm2464::firmware::{FirmwareVersion, known_blocks};
     use asm2464::flash::Slot;
     use asm2464::interrupt::Interrupted;
@@ -273,29 +286,37 @@ mod tests {
 
     use super::*;
 
-    fn invoked(writes: Writes, what: &str) -> InvokedCommand {
-        let what = vec![what.into()];
-        InvokedCommand { writes, what, serial: None, config_from: None, backup: Vec::new(), suffix: String::new() }
+    /// A command that was run.
+    fn run(words: &[&str]) -> Invocation {
+        Invocation::parse(["asmpatch"].iter().chain(words)).unwrap()
     }
 
-    /// A unit that a run of this command left in this state.
-    fn unit(left: StoppedState, invoked: &InvokedCommand, backup: Option<&str>) -> WrittenUnit {
+    fn flash() -> Invocation {
+        run(&["flash", "fw patched.bin"])
+    }
+
+    fn invoked(writes: Writes) -> InvokedCommand {
+        InvokedCommand { writes, image: None, serial: None, config_from: None, backs_up: true }
+    }
+
+    /// A unit that a run of a command with these writes left in this state.
+    fn unit(left: StoppedState, writes: Writes, backup: Option<&str>) -> WrittenUnit {
         WrittenUnit {
             location: at("1-2"),
             during: FlashStep::Open,
             left,
             backup: backup.map(PathBuf::from),
-            invoked: Arc::new(invoked.clone()),
+            invoked: Arc::new(invoked(writes)),
             again: Vec::new(),
             back: Some(Vec::new()),
             offers: Vec::new(),
         }
     }
 
-    /// The steps after a run that stopped with this error.
-    fn after(error: FlashError, unit: WrittenUnit) -> Vec<WordedStep> {
+    /// The steps after a run of this command that stopped with this error.
+    fn after(error: FlashError, run: &Invocation, unit: WrittenUnit) -> Vec<WordedStep> {
         let FlashFailure { unit, steps, .. } = FlashFailure::new(error, unit, BackupFirst::AsGiven);
-        WordedStep::each(&steps, &unit.invoked, &unit.location)
+        WordedStep::each(&steps, run, unit.invoked.serial.as_ref(), &unit.location)
     }
 
     /// The error of a unit that left the bus.
@@ -304,12 +325,8 @@ mod tests {
     }
 
     /// The steps after Ctrl-C.
-    fn steps(unit: WrittenUnit) -> Vec<WordedStep> {
-        after(Interrupted.into(), unit)
-    }
-
-    fn flash() -> InvokedCommand {
-        invoked(Writes::Image, "fw patched.bin")
+    fn steps(run: &Invocation, unit: WrittenUnit) -> Vec<WordedStep> {
+        after(Interrupted.into(), run, unit)
     }
 
     fn fitting_backup(folder: &Path, fit: Fit) -> FittingBackup {
@@ -333,9 +350,9 @@ mod tests {
         port.parse().unwrap()
     }
 
-    fn commands(left: StoppedState, invoked: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
-        let unit = WrittenUnit { location: at("1-2.3"), ..unit(left, invoked, backup) };
-        after(gone(), unit).into_iter().filter_map(|step| step.command).collect()
+    fn commands(left: StoppedState, run: &Invocation, writes: Writes, backup: Option<&str>) -> Vec<String> {
+        let unit = WrittenUnit { location: at("1-2.3"), ..unit(left, writes, backup) };
+        after(gone(), run, unit).into_iter().filter_map(|step| step.command).collect()
     }
 
     /// A command with its words quoted as this system's shells quote them.
@@ -346,7 +363,7 @@ mod tests {
     #[test]
     fn a_unit_without_firmware_is_finished_or_restored_from_its_own_backup() {
         assert_eq!(
-            commands(StoppedState::Incomplete, &flash(), Some("b")),
+            commands(StoppedState::Incomplete, &flash(), Writes::Image, Some("b")),
             [
                 "asmpatch flash 'fw patched.bin' --config-from b --device 1-2.3 --no-backup",
                 "asmpatch restore b --device 1-2.3 --no-backup",
@@ -354,7 +371,7 @@ mod tests {
             .map(quoted)
         );
         assert_eq!(
-            commands(StoppedState::BootLoader, &flash(), None),
+            commands(StoppedState::BootLoader, &flash(), Writes::Image, None),
             [quoted("asmpatch flash 'fw patched.bin' --device 1-2.3 --no-backup")]
         );
     }
@@ -363,8 +380,8 @@ mod tests {
     fn the_commands_carry_what_keeps_them_from_being_refused() {
         let words = |back: Option<Vec<Permission>>| -> Vec<String> {
             let again = vec![Permission::Unproven];
-            let unit = WrittenUnit { again, back, ..unit(StoppedState::Incomplete, &flash(), Some("b")) };
-            steps(unit).into_iter().filter_map(|step| step.command).collect()
+            let unit = WrittenUnit { again, back, ..unit(StoppedState::Incomplete, Writes::Image, Some("b")) };
+            steps(&flash(), unit).into_iter().filter_map(|step| step.command).collect()
         };
         assert_eq!(
             words(Some(vec![Permission::Unproven, Permission::OtherLine])),
@@ -380,32 +397,32 @@ mod tests {
 
     #[test]
     fn a_unit_that_lost_its_own_firmware_to_a_change_of_its_fields_gets_it_back_from_the_backup() {
-        let origin = invoked(Writes::Fields, "product=GPU dock");
+        let origin = run(&["config", "set", "product=GPU dock"]);
         let set = quoted("asmpatch config set 'product=GPU dock' --device 1-2.3");
         assert_eq!(
-            commands(StoppedState::Incomplete, &origin, Some("b")),
+            commands(StoppedState::Incomplete, &origin, Writes::Fields, Some("b")),
             ["asmpatch restore b --device 1-2.3 --no-backup", &set]
         );
         // Without a backup, no command could name the firmware.
-        assert_eq!(commands(StoppedState::BootLoader, &origin, None), [set.as_str()]);
-        assert_eq!(commands(StoppedState::Untouched, &origin, None), [set]);
+        assert_eq!(commands(StoppedState::BootLoader, &origin, Writes::Fields, None), [set.as_str()]);
+        assert_eq!(commands(StoppedState::Untouched, &origin, Writes::Fields, None), [set]);
     }
 
     #[test]
     fn a_run_without_a_backup_of_its_own_goes_on_with_the_units_earlier_one() {
-        let config = invoked(Writes::Fields, "product=GPU dock");
-        let offered = |invoked: &InvokedCommand, fit| {
+        let config = run(&["config", "set", "product=GPU dock"]);
+        let offered = |run: &Invocation, writes, fit| {
             let offers = vec![earlier(fit)];
-            steps(WrittenUnit { offers, ..unit(StoppedState::Incomplete, invoked, None) })
+            steps(run, WrittenUnit { offers, ..unit(StoppedState::Incomplete, writes, None) })
         };
-        let offer = |fit| WordedStep::of(&earlier(fit), &flash(), &at("1-2"));
+        let offer = |fit| WordedStep::of(&earlier(fit), &flash(), None, &at("1-2"));
         // The known blocks are not offered while a backup has the unit's own.
-        assert_eq!(offered(&flash(), Fit::Certain), [offer(Fit::Certain)]);
-        assert_eq!(offered(&config, Fit::Certain)[0], offer(Fit::Certain));
+        assert_eq!(offered(&flash(), Writes::Image, Fit::Certain), [offer(Fit::Certain)]);
+        assert_eq!(offered(&config, Writes::Fields, Fit::Certain)[0], offer(Fit::Certain));
         // Another dock's backup is never the first command.
         let again = quoted("asmpatch flash 'fw patched.bin' --device 1-2 --no-backup");
-        assert_eq!(offered(&flash(), Fit::PortOnly)[0].command, Some(again));
-        let doubtful = offered(&config, Fit::PortOnly);
+        assert_eq!(offered(&flash(), Writes::Image, Fit::PortOnly)[0].command, Some(again));
+        let doubtful = offered(&config, Writes::Fields, Fit::PortOnly);
         assert!(doubtful[0].purpose.starts_with("restore a backup of the unit"), "{doubtful:?}");
         assert_eq!(doubtful[1], offer(Fit::PortOnly));
         assert!(doubtful[1].question.is_some() && doubtful[1].backup.as_deref() == Some("earlier"));
@@ -414,49 +431,43 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(StoppedState::Untouched, &invoked(Writes::Backup, "b"), None),
+            commands(StoppedState::Untouched, &run(&["restore", "b"]), Writes::Backup, None),
             ["asmpatch restore b --device 1-2.3"]
         );
     }
 
     #[test]
-    fn recovery_commands_repeat_the_backup_options() {
-        for option in ["--no-backup", "--backup-dir=my backups"] {
-            let origin = InvokedCommand { backup: vec![option.into()], ..invoked(Writes::Backup, "b") };
-            let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
-            assert_eq!(commands(StoppedState::Untouched, &origin, None), [again]);
-            assert_eq!(
-                commands(StoppedState::Incomplete, &origin, None),
-                ["asmpatch restore b --device 1-2.3 --no-backup"]
-            );
-        }
+    fn a_recovery_command_repeats_the_folder_for_backups_unless_it_makes_none() {
+        let origin = run(&["restore", "b", "--backup-dir", "my backups"]);
+        assert_eq!(
+            commands(StoppedState::Untouched, &origin, Writes::Backup, None),
+            [quoted("asmpatch restore b --backup-dir 'my backups' --device 1-2.3")]
+        );
+        assert_eq!(
+            commands(StoppedState::Incomplete, &origin, Writes::Backup, None),
+            ["asmpatch restore b --device 1-2.3 --no-backup"]
+        );
+    }
+
+    #[test]
+    fn a_run_without_a_backup_goes_on_without_one() {
+        let written = unit(StoppedState::Untouched, Writes::Backup, None);
+        let invoked = Arc::new(InvokedCommand { backs_up: false, ..invoked(Writes::Backup) });
+        let steps = steps(&run(&["restore", "b", "--no-backup", "--yes"]), WrittenUnit { invoked, ..written });
+        assert_eq!(steps[0].command.as_deref(), Some("asmpatch restore b --device 1-2 --no-backup"));
     }
 
     #[test]
     fn a_written_unit_is_read_back_by_a_command_that_writes_nothing() {
-        let verify = |invoked: &InvokedCommand| command(&Act::Verify, invoked, &at("1-2")).unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let name = file.path().to_str().unwrap();
-        let expected = format!("asmpatch verify {} --device 1-2", shell::path(file.path()));
-        assert_eq!(verify(&invoked(Writes::Image, name)), expected);
-        let id = "asmpatch verify \"$(asmpatch download ed4e39b)\" --device 1-2";
-        assert_eq!(verify(&invoked(Writes::Image, "ed4e39b")), id);
-        let backup = Path::new("b").join("firmware.bin");
-        let expected = format!("asmpatch verify {} --device 1-2", shell::path(&backup));
-        assert_eq!(verify(&invoked(Writes::Backup, "b")), expected);
-        // The image in a copy of a flash is in no file of its own.
-        let copy = invoked(Writes::Backup, name);
-        for act in [Act::Verify, Act::FirmwareAlone { permissions: Vec::new() }] {
-            assert_eq!(command(&act, &copy, &at("1-2")), None);
-            let step = NextStep { why: Why::ReadBack, only_if: None, act };
-            assert!(WordedStep::each(&[step], &copy, &at("1-2")).is_empty());
-        }
+        let verify = |image| command(&Act::Verify(image), &flash(), None, &at("1-2")).unwrap().to_string();
+        assert_eq!(verify(ImageRef::File("f".into())), "asmpatch verify f --device 1-2");
+        assert_eq!(verify(ImageRef::Known("ed4e39b".to_owned())), "asmpatch verify ed4e39b --device 1-2");
     }
 
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [StoppedState::Verified, StoppedState::Restarted, StoppedState::OtherIdentity] {
-            let steps = after(gone(), unit(left, &flash(), None));
+            let steps = after(gone(), &flash(), unit(left, Writes::Image, None));
             assert_eq!(steps[0].purpose, "unplug the unit, wait five seconds, plug it in again");
             assert_eq!(steps[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(steps.len(), 2);
@@ -465,8 +476,8 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
-        let unit = unit(StoppedState::Verified, &flash(), None);
-        let steps = steps(WrittenUnit { location: at("virtual:my unit"), ..unit });
+        let unit = unit(StoppedState::Verified, Writes::Image, None);
+        let steps = steps(&flash(), WrittenUnit { location: at("virtual:my unit"), ..unit });
         assert_eq!(
             steps[0].purpose,
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
@@ -480,18 +491,14 @@ mod tests {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt;
 
-        let file = shell::argument(Path::new("--all"));
         let receipt = OsStr::from_bytes(b"r\xFF'.toml").to_owned();
-        let origin = InvokedCommand {
-            what: vec![file, "--receipt".into(), receipt, "--serial=-1".into()],
-            config_from: Some("-dir\nrm -r x".into()),
-            ..flash()
-        };
+        let words =
+            ["asmpatch", "flash", "--serial=-1", "--config-from=-dir\nrm -r x", "--receipt"].map(OsString::from);
+        let origin = Invocation::parse(words.into_iter().chain([receipt, "--".into(), "--all".into()])).unwrap();
         assert_eq!(
-            commands(StoppedState::Incomplete, &origin, Some("b c"))[0],
-            "asmpatch flash ./--all --receipt \"$(printf -- 'r\\377\\047.toml')\" --serial=-1 \
-             --config-from \"$(printf -- './-dir\\012rm -r x')\" \
-             --device 1-2.3 --no-backup"
+            commands(StoppedState::Incomplete, &origin, Writes::Image, None)[0],
+            "asmpatch flash --receipt \"$(printf -- 'r\\377\\047.toml')\" \"$(printf -- '--config-from=-dir\\012rm -r \
+             x')\" --serial=-1 --device 1-2.3 --no-backup -- --all"
         );
     }
 
@@ -508,8 +515,9 @@ mod tests {
         for (config_from, backup, is_offered) in
             [(None, None, true), (Some("c".into()), None, false), (None, Some("b"), false)]
         {
-            let invoked = InvokedCommand { config_from, ..flash() };
-            let unit = WrittenUnit { offers: vec![offer.clone()], ..unit(StoppedState::Incomplete, &invoked, backup) };
+            let invoked = Arc::new(InvokedCommand { config_from, ..invoked(Writes::Image) });
+            let unit = unit(StoppedState::Incomplete, Writes::Image, backup);
+            let unit = WrittenUnit { offers: vec![offer.clone()], invoked, ..unit };
             let failure = FlashFailure::new(Interrupted.into(), unit, BackupFirst::AsGiven);
             assert_eq!(failure.steps.contains(&offer), is_offered, "{failure:?}");
         }
@@ -522,10 +530,9 @@ mod tests {
         let path = folder.path().join("b");
         backup_folder::save(&backup(), &path).unwrap();
         let found = |fit| fitting_backup(&path, fit);
-        let invoked = invoked(Writes::Image, "fw.bin");
         let offered = |backups: &[FittingBackup], permissions: &[Permission]| {
-            let steps = offers(backups, invoked.writes, permissions, &at("1-2"), &images);
-            WordedStep::each(&steps, &invoked, &at("1-2"))
+            let steps = offers(backups, Some(Writes::Image), permissions, &at("1-2"), &images);
+            WordedStep::each(&steps, &run(&["flash", "fw.bin"]), None, &at("1-2"))
         };
         let fitting = |fit| offered(&[found(fit)], &[Permission::OtherLine]);
         let certain = fitting(Fit::Certain);

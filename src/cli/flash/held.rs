@@ -9,10 +9,14 @@ use crate::flash::session::UnitOutcome;
 use asm2464::interrupt::Interrupted;
 
 use super::show;
+use crate::cli::invocation::Invocation;
 use crate::cli::print;
 
 /// The units of the run, each at its number; `None` once nothing has to be said of it.
 static HELD: Mutex<Vec<Option<Held>>> = Mutex::new(Vec::new());
+
+/// The command that writes them.
+static RUN: Mutex<Option<Arc<Invocation>>> = Mutex::new(None);
 
 /// A unit whose run is not reported yet.
 enum Held {
@@ -27,7 +31,8 @@ fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
 }
 
 /// Notes the units that are going to be written, in the order of their numbers.
-pub fn hold(units: Vec<WrittenUnit>) {
+pub fn hold(units: Vec<WrittenUnit>, run: &Arc<Invocation>) {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(run));
     *held() = units.into_iter().map(|unit| Some(Held::Writing(Box::new(unit)))).collect();
 }
 
@@ -84,13 +89,15 @@ pub fn tell() {
     if print::has_json() {
         return;
     }
+    let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
     let held = held();
     for unit in held.iter().flatten() {
         match unit {
             Held::Writing(unit) => {
-                show::stopped(&FlashFailure::new(Interrupted.into(), (**unit).clone(), BackupFirst::AsGiven));
+                let failure = FlashFailure::new(Interrupted.into(), (**unit).clone(), BackupFirst::AsGiven);
+                show::stopped(&failure, &run);
             }
-            Held::Stopped(failure) => show::stopped(failure),
+            Held::Stopped(failure) => show::stopped(failure, &run),
         }
     }
     if held.iter().any(Option::is_some) {

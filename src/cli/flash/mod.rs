@@ -9,7 +9,6 @@ pub(super) mod show;
 mod source;
 mod summary;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,10 +22,9 @@ use crate::flash::decide::{Allowed, NewFirmware};
 use crate::flash::identity::neutral_blocks;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan, needs_stand_in};
-use crate::flash::recovery::{InvokedCommand, Writes};
+use crate::flash::recovery::{ImageRef, InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
 use crate::patch::ConfigEdits;
-use crate::shell;
 use crate::unit::Selector;
 use asm2464::AnyFailure;
 use asm2464::firmware::{BridgeState, ConfigBlock};
@@ -151,11 +149,14 @@ pub struct WritingArgs {
 }
 
 impl WritingArgs {
-    /// Returns the command as given, for printing it and others.
-    pub fn invoked(&self, writes: Writes, what: Vec<OsString>, config_from: Option<PathBuf>) -> Arc<InvokedCommand> {
-        let backup =
-            if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() };
-        Arc::new(InvokedCommand { writes, what, serial: None, config_from, backup, suffix: self.ids.suffix() })
+    /// Returns the command as far as the steps after it depend on it.
+    pub fn invoked(
+        &self,
+        writes: Writes,
+        image: Option<ImageRef>,
+        config_from: Option<PathBuf>,
+    ) -> Arc<InvokedCommand> {
+        Arc::new(InvokedCommand { writes, image, serial: None, config_from, backs_up: !self.no_backup })
     }
 
     fn allowed(&self) -> Allowed {
@@ -175,14 +176,14 @@ impl WritingArgs {
 /// # Errors
 /// Fails if something stops the run before it looks at a unit. A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let ImageToWrite { subject, images, words, edits } = ImageToWrite::read(args, context)?;
+    let ImageToWrite { subject, named, images, words, edits } = ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let mut run = WritingRun::open(&args.writing, choice, context)?;
     let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
-    let invoked = args.writing.invoked(Writes::Image, args.what(), args.config_from.clone());
+    let invoked = args.writing.invoked(Writes::Image, Some(named), args.config_from.clone());
     let job = run.job(NewFirmware { from_virtual, ..subject }, images, words, invoked)?;
     let plan =
         |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
@@ -224,19 +225,5 @@ impl Args {
             plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, is_drawn });
         }
         Ok(plan)
-    }
-
-    /// Returns the image and the options that choose what is written, for printing the command again.
-    fn what(&self) -> Vec<OsString> {
-        let mut words = vec![shell::argument(&self.file)];
-        let receipt = self.receipt.iter().map(|path| ("--receipt", path));
-        for (name, path) in receipt.chain(self.patches.dirs.iter().map(|dir| ("--patch-dir", dir))) {
-            words.extend([name.into(), shell::argument(path)]);
-        }
-        words.extend(self.serial.iter().map(|serial| format!("--serial={serial}").into()));
-        if self.stock_identity {
-            words.push("--stock-identity".into());
-        }
-        words
     }
 }

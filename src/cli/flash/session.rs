@@ -30,6 +30,7 @@ use crate::cli::bench::self_test::{self, SelfTest};
 use crate::cli::context::{Context, Deadlines};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
+use crate::cli::invocation::Invocation;
 use crate::cli::log;
 
 /// Which of the selected units to write, and whether to test them then.
@@ -171,13 +172,13 @@ impl<'a> WritingRun<'a> {
             self.test(&mut units, &mut tests, job);
         }
         if self.args.json {
-            show::json(&units, &tests, job, self.args.dry_run, &self.context.command_line, answer.as_ref().err());
+            show::json(&units, &tests, job, self.args.dry_run, &self.context.invocation, answer.as_ref().err());
         }
         let several = units.len() > 1;
         let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
         held::let_all_go();
         if several && answer.is_ok() && !self.args.json {
-            summary::print(&units, job);
+            summary::print(&units, job, &self.context.invocation);
         }
         // Everything is written, so Ctrl-C at the question only means no.
         let wants_test = || ask::is_yes(self_test_question(job.subject.firmware()), self.interrupt).unwrap_or(false);
@@ -213,7 +214,9 @@ impl<'a> WritingRun<'a> {
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.context.report(failure.coded());
-                    commands::lines(&commands::instead(unit, job)).iter().for_each(|line| errln!("        {line}"));
+                    commands::lines(&commands::instead(unit, &self.context.invocation))
+                        .iter()
+                        .for_each(|line| errln!("        {line}"));
                 }
                 _ => {}
             }
@@ -228,7 +231,9 @@ impl<'a> WritingRun<'a> {
             let mut lines =
                 show::plan(seen, plan, job, &unit.terms, job.options.backup_into.as_deref(), self.context.is_verbose());
             lines.extend(
-                commands::lines(&commands::instead(unit, job)).iter().map(|line| format!("            {line}")),
+                commands::lines(&commands::instead(unit, &self.context.invocation))
+                    .iter()
+                    .map(|line| format!("            {line}")),
             );
             match plans.iter_mut().find(|(_, plan)| *plan == lines) {
                 Some((headings, _)) => headings.push(heading),
@@ -255,7 +260,7 @@ impl<'a> WritingRun<'a> {
                 UnitOutcome::Nothing => {}
                 UnitOutcome::Written(report) if report.can_start() => {}
                 UnitOutcome::Written(report) => {
-                    *test = Some(Err(untested(report, job)));
+                    *test = Some(Err(untested(report, &self.context.invocation)));
                     continue;
                 }
                 _ => continue,
@@ -294,13 +299,13 @@ impl<'a> WritingRun<'a> {
             UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
             UnitOutcome::Written(report) => {
                 if !self.args.json && !several {
-                    show::done(report, unit, job);
+                    show::done(report, unit, job, &self.context.invocation);
                 }
                 Exit::Done
             }
             UnitOutcome::Refused(failure) => Exit::from(failure.kind()),
             UnitOutcome::Stopped(_, failure) => {
-                show::stopped(failure);
+                show::stopped(failure, &self.context.invocation);
                 Exit::from(failure.kind())
             }
             UnitOutcome::Spared(_, failure) => self.context.report(failure.coded()),
@@ -309,10 +314,10 @@ impl<'a> WritingRun<'a> {
 }
 
 /// The failure of a self-test that was asked for on a unit that doesn't run what was written.
-fn untested(report: &FlashReport, job: &FlashJob) -> AnyFailure {
+fn untested(report: &FlashReport, run: &Invocation) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
     let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
-    let bench = commands::command(&Act::Bench, &job.invoked, &report.location);
+    let bench = commands::command(&Act::Bench, run, None, &report.location);
     Failure::new(label, message).helped(bench.map(|bench| format!("once it is: `{bench}`"))).into()
 }
 
@@ -377,7 +382,7 @@ impl FrontEnd for Terminal<'_> {
         let screen = Screen::start(self.context, self.says_steps, devices);
         let follow = |unit| Box::new(screen.unit(unit).of_held()) as Box<FlashProgress<'static>>;
         let followed = (0..units.len()).map(follow).collect();
-        held::hold(units);
+        held::hold(units, &self.context.invocation);
         *self.screen.lock().unwrap_or_else(PoisonError::into_inner) = Some(screen);
         followed
     }

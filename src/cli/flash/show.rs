@@ -8,7 +8,6 @@ use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::flash::behaviour::Runs;
 use crate::flash::decide::Terms;
-use crate::flash::error::FlashError;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::{StepReport, StoppedState};
@@ -20,8 +19,7 @@ use crate::runtimes::Drives;
 use crate::shell;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, UsbId};
-use asm2464::flash::RegisterError;
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, UsbId};
 use asm2464::{AnyFailure, Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
 use serde::Serialize;
@@ -29,9 +27,9 @@ use serde::Serialize;
 use super::commands::{self, WordedStep};
 use super::summary::UnitResult;
 use crate::cli::bench::self_test::SelfTest;
-use crate::cli::command_line::CommandLine;
 use crate::cli::context::{self, ErrorJson};
-use crate::cli::{errors, print, table};
+use crate::cli::invocation::Invocation;
+use crate::cli::{print, table};
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
@@ -144,7 +142,7 @@ fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.invoked.writes {
         Writes::Fields => ("serial=TEXT", ""),
-        Writes::Image | Writes::AnyImage => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
+        Writes::Image => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
         Writes::Backup => ("asmpatch config set serial=TEXT", ""),
     };
     if plan.has_known_serial() {
@@ -270,7 +268,7 @@ pub fn nothing(seen: &Observation, job: &FlashJob) {
 }
 
 /// Prints a successful outcome and what comes next.
-pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob) {
+pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invocation) {
     let firmware = job.subject.firmware();
     let device = report.location.to_string();
     match &report.after {
@@ -288,60 +286,27 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob) {
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let Some(command) = commands::way_back(unit, job) {
+    if let Some(command) = commands::way_back(unit, run) {
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
     let mut begin = "next, ";
-    for worded in WordedStep::each(&unit.next(job), &job.invoked, &report.location) {
+    for worded in WordedStep::each(&unit.next(job), run, None, &report.location) {
         outln!("  {begin}{}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
         begin = "";
     }
 }
 
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
-pub fn stopped(failure: &FlashFailure) {
+pub fn stopped(failure: &FlashFailure, run: &Invocation) {
     let WrittenUnit { location, invoked, .. } = &failure.unit;
-    context::report(failure, &CommandLine::on(location).with_ids(&invoked.suffix));
-    let steps = WordedStep::each(&failure.steps, invoked, location);
+    context::report_helped(failure, &commands::help(failure, run));
+    let steps = WordedStep::each(&failure.steps, run, invoked.serial.as_ref(), location);
     commands::lines(&steps).iter().for_each(|line| errln!("        {line}"));
-}
-
-/// Returns the advice on an error in the middle of a write, in addition to the advice on the unit's state.
-const fn advice(error: &FlashError) -> Option<&'static str> {
-    let FlashError::Registers(error) = error else { return None };
-    match error {
-        RegisterError::NotErased { at: FlashAddress(0), .. } => Some(
-            "the flash may be worn out where the configuration blocks and the image's header are, which every firmware \
-             needs: if it never erases there, only another flash chip helps",
-        ),
-        RegisterError::NotErased { .. } => Some(
-            "the flash may be worn out there. That sector is unchanged, and going back to the old firmware doesn't \
-             touch it: do that while the unit still has power",
-        ),
-        RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
-            "the unit answers, but too slowly: stop whatever keeps this host or its bus busy. Don't move it to \
-             another cable or port: that cuts its power",
-        ),
-        _ => None,
-    }
 }
 
 impl Coded for FlashFailure {
     fn label(&self) -> Label {
         self.error.label()
-    }
-
-    fn help(&self) -> Option<String> {
-        let WrittenUnit { left, location, invoked, .. } = &self.unit;
-        let mut help = String::new();
-        if matches!(left, StoppedState::Untouched | StoppedState::Unprotected) {
-            let line = CommandLine::on(location).with_ids(&invoked.suffix);
-            help = errors::help(&self.error, &line) + "\n";
-        } else if let Some(advice) = advice(&self.error) {
-            help = format!("{advice}\n");
-        }
-        help += &format!("the unit's state: {left}\n`asmpatch help recovery` lists every state that a unit can be in");
-        Some(help)
     }
 }
 
@@ -471,10 +436,10 @@ pub fn json(
     tests: &[SelfTest],
     job: &FlashJob,
     dry_run: bool,
-    line: &CommandLine,
+    run: &Invocation,
     declined: Option<&AnyFailure>,
 ) {
-    let of_unit = |(unit, test)| unit_json(unit, test, job, dry_run, line, declined);
+    let of_unit = |(unit, test)| unit_json(unit, test, job, dry_run, run, declined);
     print::json_each(&units.iter().zip(tests).map(of_unit).collect::<Vec<_>>());
 }
 
@@ -483,13 +448,13 @@ fn unit_json<'a>(
     test: &'a SelfTest,
     job: &'a FlashJob,
     dry_run: bool,
-    line: &CommandLine,
+    run: &Invocation,
     declined: Option<&AnyFailure>,
 ) -> UnitJson<'a> {
     let firmware = job.subject.firmware();
     let untouched = |failure: &AnyFailure| {
-        let error = ErrorJson::of(failure.coded(), line).at(&unit.device);
-        UnitErrorJson { error, left: StoppedState::Untouched, recovery: commands::instead(unit, job) }
+        let error = ErrorJson::of(failure.coded(), run).at(&unit.device);
+        UnitErrorJson { error, left: StoppedState::Untouched, recovery: commands::instead(unit, run) }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
@@ -498,9 +463,9 @@ fn unit_json<'a>(
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
-            let error = ErrorJson::of(&failure.error, line).at(&unit.device).helped(failure.help());
+            let error = ErrorJson::of(&failure.error, run).at(&unit.device).helped(commands::help(failure, run));
             let WrittenUnit { left, location, .. } = &failure.unit;
-            let recovery = WordedStep::each(&failure.steps, &failure.unit.invoked, location);
+            let recovery = WordedStep::each(&failure.steps, run, failure.unit.invoked.serial.as_ref(), location);
             (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
         }
     };
@@ -521,7 +486,7 @@ fn unit_json<'a>(
         } else {
             UnitResult::of(unit)
         },
-        next: commands::next(unit, job),
+        next: commands::next(unit, job, run).map(|command| command.to_string()),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
         before: seen
@@ -539,7 +504,7 @@ fn unit_json<'a>(
         steps: report.map_or(&[], |report| &report.steps),
         error,
         self_test: self_test.and_then(Result::ok),
-        self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), line)),
+        self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), run)),
     }
 }
 

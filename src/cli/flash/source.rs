@@ -1,11 +1,11 @@
 //! The image to write, and what proves that it is good.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::flash::decide::{NewFirmware, UnknownImage};
+use crate::flash::recovery::ImageRef;
 use crate::image::{Images, Proof};
 use crate::patch::{self, ConfigEdits, Difference, Expectations};
-use crate::suggest;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BodyOffset, BridgeState, ConfigBlock, ConfigField, Image, Part};
@@ -13,7 +13,6 @@ use asm2464::{AnyFailure, Failure, Kind};
 
 use super::Args;
 use crate::cli::context::Context;
-use crate::cli::download;
 use crate::cli::user_files::{self, ImageFile};
 use crate::cli::verify;
 
@@ -21,6 +20,8 @@ use crate::cli::verify;
 pub struct ImageToWrite {
     /// What is known of the image, before a backup adds its blocks.
     pub subject: NewFirmware,
+    /// The image, as a command names it.
+    pub named: ImageRef,
     /// What is known of images in this run.
     pub images: Images,
     /// The file, what it was made of, and its digest.
@@ -36,7 +37,7 @@ impl ImageToWrite {
     /// # Errors
     /// Fails if something can't be read (status 3), or if nothing proves the image good (status 5).
     pub fn read(args: &Args, context: &Context) -> Result<Self, AnyFailure> {
-        let place = place(&args.file, context)?;
+        let (named, place) = user_files::place(&args.file, context)?;
         let file = place.as_path();
         let read = ImageFile::read(file)?;
         let receipt = user_files::receipt_of(file, args.receipt.as_deref())?;
@@ -81,31 +82,7 @@ impl ImageToWrite {
         };
         let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&read.sha256));
         let subject = NewFirmware { proof, unknown, from_virtual: false, serial_given: args.gives_serial() };
-        Ok(Self { subject, images, words, edits })
-    }
-}
-
-/// Returns where the image is: the file of this name, or a known image of this ID, which is fetched first.
-fn place(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
-    let known = crate::embedded::manifests(&[])?;
-    let manifest = named.to_str().and_then(|id| known.by_id(id).ok());
-    let is_file = named.symlink_metadata().is_ok();
-    match manifest {
-        Some(manifest) if is_file => {
-            errln!("{}: the file of this name, not the known image {}", named.shown(), manifest.id.shown());
-            Ok(named.to_owned())
-        }
-        Some(manifest) => Ok(download::known_image(manifest, &known, context)?.path),
-        None if is_file => Ok(named.to_owned()),
-        // A name that is neither may be a mistyped ID.
-        None => {
-            let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
-            let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
-            let message = format!("cannot read {}: no file and no known image has this name{meant}", named.display());
-            let label = Kind::BadInput.code("asmpatch::file::not_found");
-            let help = format!("check the name; the known images are {}", ids.join(", "));
-            Err(Failure::new(label, message).helped(help).into())
-        }
+        Ok(Self { subject, named, images, words, edits })
     }
 }
 

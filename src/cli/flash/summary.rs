@@ -9,6 +9,7 @@ use derive_more::Display;
 use serde::Serialize;
 
 use super::commands;
+use crate::cli::invocation::Invocation;
 use crate::cli::table;
 
 /// The outcome for one unit, in a word.
@@ -58,8 +59,8 @@ impl UnitResult {
 }
 
 /// Prints a table of several units, then how many have each result.
-pub fn print(units: &[FlashUnit], job: &FlashJob) {
-    let back = units.iter().filter_map(|unit| commands::way_back(unit, job));
+pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
+    let back = units.iter().filter_map(|unit| commands::way_back(unit, run));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
@@ -76,7 +77,8 @@ pub fn print(units: &[FlashUnit], job: &FlashJob) {
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
             UnitResult::of(unit).to_string(),
-            commands::next(unit, job).unwrap_or_else(|| otherwise(UnitResult::of(unit)).to_owned()),
+            commands::next(unit, job, run)
+                .map_or_else(|| otherwise(UnitResult::of(unit)).to_owned(), |command| command.to_string()),
         ]
     };
     table::print_commands(["unit", "serial", "result", "next"], units.iter().map(row));

@@ -9,7 +9,7 @@ use asm2464_host::bridge::Location;
 
 use super::words;
 use crate::cli::command;
-use crate::cli::command_line::CommandLine;
+use crate::cli::invocation::Invocation;
 use crate::cli::{errors, help};
 
 /// Placeholders of what is printed, each with the reason that the program can't know the value.
@@ -202,17 +202,16 @@ fn a_message_names_a_page_by_the_command_that_prints_it() {
 
 /// Completes an error's help for a command on a dock whose ID is no known one.
 fn help(code: &str, line: &[&str]) -> String {
-    let matches = command().get_matches_from(line);
-    errors::help_by_code(code, &CommandLine::of(&matches, line.iter().map(Into::into))).unwrap()
+    errors::help_by_code(code, &Invocation::parse(line).unwrap()).unwrap()
 }
 
 #[test]
 fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     let line = ["asmpatch", "pcie", "--device", "3-1", "--usb-id", "1209:0001"];
     let shown = help("asmpatch::pcie::no_completion", &line);
-    assert!(shown.contains("`asmpatch pcie reset --device 3-1 --usb-id=1209:0001`"), "{shown}");
+    assert!(shown.contains("`asmpatch pcie reset --device 3-1 --usb-id 1209:0001`"), "{shown}");
     let shown = help("asmpatch::usb::permission", &line);
-    assert!(shown.contains("`asmpatch udev --usb-id=1209:0001 | sudo tee /etc"), "{shown}");
+    assert!(shown.contains("`asmpatch udev --usb-id 1209:0001 | sudo tee /etc"), "{shown}");
     let shown = help("asmpatch::patch::already_patched", &["asmpatch", "patch", "my fw.bin", "-o", "out.bin"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
     assert!(shown.contains(&format!("`asmpatch unpatch {quoted} -o ORIGINAL`")), "{shown}");
@@ -221,7 +220,7 @@ fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     let shown = help("asmpatch::image::is_backup", &["asmpatch", "flash", "backups/mine"]);
     assert!(shown.contains("`asmpatch restore backups/mine`"), "{shown}");
     // `list` shows every dock, and a virtual unit only if it is named.
-    let on = |location: &str| CommandLine::on(&location.parse::<Location>().unwrap());
+    let on = |location: &str| Invocation::default().at(&location.parse::<Location>().unwrap());
     let help = |location| errors::help_by_code("asmpatch::usb::gone", &on(location)).unwrap();
     assert!(help("3-1").contains("`asmpatch list`"));
     assert!(help("virtual:u").contains("`asmpatch list --device virtual:u`"));

@@ -26,11 +26,12 @@ use super::decide::{
 use super::fitting::{FiledBackup, FittingBackup, fitting, offered, offers};
 use super::identity::is_blank_board;
 use super::observe::Observation;
-use super::plan::FlashPlan;
+use super::plan::{ChosenSerial, FlashPlan};
 use super::progress::FlashProgress;
 use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
+use crate::advice::Applicability;
 use crate::devices::Devices;
 use crate::failure::fenced;
 use crate::image::Images;
@@ -177,6 +178,11 @@ impl FlashUnit {
         }
     }
 
+    /// The serial number that the run chose for it.
+    pub fn chosen_serial(&self) -> Option<&ChosenSerial> {
+        self.examined.as_ref()?.plan.chosen_serial.as_ref()
+    }
+
     /// Returns its port, where it was last seen; `None` if it could not be examined.
     pub fn location(&self) -> Option<&Location> {
         match &self.outcome {
@@ -189,11 +195,10 @@ impl FlashUnit {
     /// Returns the command that was run, as it is repeated for this unit alone: with the serial number that the run chose
     /// for it.
     pub fn invoked(&self, job: &FlashJob) -> Arc<InvokedCommand> {
-        let chosen = self.examined.as_ref().and_then(|examined| examined.plan.chosen_serial.clone());
-        if chosen.is_none() {
-            return Arc::clone(&job.invoked);
+        match self.chosen_serial() {
+            None => Arc::clone(&job.invoked),
+            chosen => Arc::new(InvokedCommand { serial: chosen.cloned(), ..(*job.invoked).clone() }),
         }
-        Arc::new(InvokedCommand { serial: chosen, ..(*job.invoked).clone() })
     }
 
     /// Returns the step that brings back what was on the unit before it was written.
@@ -207,7 +212,8 @@ impl FlashUnit {
         let Some(report) = self.written() else { return Vec::new() };
         // The unit was not read back, neither before its restart nor after.
         if report.after.is_none() && self.examined.as_ref().is_some_and(|examined| !examined.plan.reads_back()) {
-            return vec![NextStep::new(Why::ReadBack, Act::Verify)];
+            let image = job.invoked.image.clone();
+            return image.map(|image| NextStep::new(Why::ReadBack, Act::Verify(image))).into_iter().collect();
         }
         if job.invoked.writes == Writes::Fields {
             return vec![NextStep::new(Why::SeeFields, Act::Fields)];
@@ -245,8 +251,7 @@ impl FlashUnit {
             _ => &self.instead,
         };
         // A step under a doubt is for the user to decide.
-        let is_certain = |step: &&NextStep| step.only_if.is_none() && step.why != Why::NewBoard;
-        steps.iter().find(|step| is_certain(step) && !matches!(step.act, Act::Hands(_))).cloned()
+        steps.iter().find(|step| step.applicability() == Applicability::Certain).cloned()
     }
 }
 
@@ -390,7 +395,7 @@ impl FlashJob {
         if *writes == Writes::Image && is_blank_board(attached) && backups.is_empty() {
             return vec![NextStep::new(Why::NewBoard, without_backup)];
         }
-        offers(backups, *writes, &permissions, &attached.location, &self.images)
+        offers(backups, Some(*writes), &permissions, &attached.location, &self.images)
     }
 
     /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
@@ -402,7 +407,7 @@ impl FlashJob {
         permissions.retain(|permission| *permission != Permission::CloneIdentity);
         let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
         let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default(), connected);
-        let mut steps = offers(&backups, Writes::Backup, &permissions, &attached.location, &self.images);
+        let mut steps = offers(&backups, Some(Writes::Backup), &permissions, &attached.location, &self.images);
         // The boot loader keeps no identity, and can't be backed up.
         if !is_readable(attached.state) {
             return steps;
@@ -412,7 +417,10 @@ impl FlashJob {
                 *backs_up = true;
             }
         }
-        steps.push(NextStep::new(Why::FirmwareAlone, Act::FirmwareAlone { permissions }));
+        if let Some(image) = self.invoked.image.clone() {
+            let act = Act::Flash { image, permissions, blocks_from: None, backs_up: true };
+            steps.push(NextStep::new(Why::FirmwareAlone, act));
+        }
         steps
     }
 

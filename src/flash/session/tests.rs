@@ -18,7 +18,7 @@ use super::super::error::FlashError;
 use super::super::fitting::Fit;
 use super::super::fitting::tests::sample_filed;
 use super::super::progress::{FlashProgress, FlashStep, StoppedState};
-use super::super::recovery::FlashFailure;
+use super::super::recovery::{FlashFailure, ImageRef};
 use super::*;
 use crate::advice::Hands;
 use crate::image::{Rewritable, samples};
@@ -65,11 +65,10 @@ fn job(writes: Writes, names_blocks: bool) -> FlashJob {
         source: String::new(),
         invoked: Arc::new(InvokedCommand {
             writes,
-            what: Vec::new(),
+            image: Some(ImageRef::File("fw.bin".into())),
             serial: None,
             config_from: names_blocks.then(|| "blocks".into()),
-            backup: Vec::new(),
-            suffix: String::new(),
+            backs_up: true,
         }),
         devices: Arc::new(Devices::shipped().unwrap()),
         allowed: Allowed::default(),
@@ -193,7 +192,7 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let seen = &unit.examined.as_ref().unwrap().seen;
     let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
     let job = job(Writes::Image, false);
-    let read_back = NextStep::new(Why::ReadBack, Act::Verify);
+    let read_back = NextStep::new(Why::ReadBack, Act::Verify(ImageRef::File("fw.bin".into())));
     for (after, expected) in [(None, Some(read_back)), (Some(there), None)] {
         let report = FlashReport::new(PLACE.parse().unwrap());
         unit.outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });

@@ -51,7 +51,7 @@ impl FlashJob {
                 invoked,
                 again: again.clone(),
                 back: back.clone(),
-                offers: offers(backups, self.invoked.writes, again, location, &self.images),
+                offers: offers(backups, Some(self.invoked.writes), again, location, &self.images),
             });
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline };

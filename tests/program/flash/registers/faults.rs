@@ -111,11 +111,10 @@ fn a_restore_works_although_a_sector_does_not_erase() {
 
         let invoked = Arc::new(InvokedCommand {
             writes: Writes::Backup,
-            what: vec!["other".into()],
+            image: None,
             serial: None,
             config_from: None,
-            backup: Vec::new(),
-            suffix: String::new(),
+            backs_up: true,
         });
         let unit = WrittenUnit {
             location: attached.location.clone(),
@@ -128,10 +127,11 @@ fn a_restore_works_although_a_sector_does_not_erase() {
             offers: Vec::new(),
         };
         let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);
-        let help = failure.help().unwrap().to_string();
+        let command = Invocation::parse(["asmpatch", "restore", "other"]).unwrap();
+        let help = commands::help(&failure, &command);
         assert!(help.contains("That sector is unchanged"), "{help}");
         let FlashFailure { steps, unit, .. } = &failure;
-        let steps = WordedStep::each(steps, &unit.invoked, &unit.location);
+        let steps = WordedStep::each(steps, &command, None, &unit.location);
         let [back, on] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!((&*back.purpose, &*on.purpose), ("go back to what it was", "or go on"));
         assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");

@@ -26,7 +26,8 @@ use asmpatch::flash::recovery::{BackupFirst, FlashFailure, InvokedCommand, Write
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::patch::Patched;
 
-use asmpatch::cli::commands::WordedStep;
+use asmpatch::cli::Invocation;
+use asmpatch::cli::commands::{self, WordedStep};
 use asmpatch::patch::ConfigEdits;
 
 use crate::chip_images;

@@ -574,3 +574,22 @@ impl Candidate<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of these topics, all in order.
+    fn good(topics: impl Iterator<Item = &'static str>) -> Vec<TopicLine> {
+        topics.map(|topic| TopicLine { topic, verdict: Good, found: String::new(), advice: None }).collect()
+    }
+
+    #[test]
+    fn a_topic_without_a_line_is_not_known_to_be_in_order() {
+        assert!(because(&good(MUST_BE_KNOWN.into_iter())).is_empty());
+        for missing in MUST_BE_KNOWN {
+            let others = good(MUST_BE_KNOWN.into_iter().filter(|topic| *topic != missing));
+            assert_eq!(because(&others), [missing]);
+        }
+    }
+}

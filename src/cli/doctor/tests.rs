@@ -4,7 +4,7 @@ use crate::doctor::{self, DoctorOptions, Report, TopicLine, Verdict, Wanted, exa
 use crate::patch::{PatchSet, Selection};
 use crate::tests::unknown_open_build;
 use crate::unit::facts::HostState;
-use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem};
+use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, RunningFirmware};
 use asm2464::Bdf;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::flash::JedecId;
@@ -538,6 +538,18 @@ fn a_report_is_diagnosed_again_with_the_same_page_and_a_later_versions_or_a_miss
         let error = Report::parse("report.json", text).unwrap_err();
         assert_eq!(asm2464::Coded::code(&error), code, "{text}");
     }
+}
+
+#[test]
+fn firmware_whose_longest_e4_is_not_that_of_the_image_in_the_flash_is_another() {
+    let mut seen = examined("", &practice::image(), DoctorOptions::default());
+    let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
+    assert!(matches!(contents.runs(), RunningFirmware::Flashed(_)), "{contents:#?}");
+    contents.e4_extension = Some(true);
+    assert!(matches!(contents.runs(), RunningFirmware::OtherThanFlashed(_)), "{contents:#?}");
+    // What the unit didn't say contradicts nothing.
+    contents.e4_extension = None;
+    assert!(matches!(contents.runs(), RunningFirmware::Flashed(_)), "{contents:#?}");
 }
 
 #[test]

@@ -150,6 +150,20 @@ fn a_backup_without_a_date_and_with_a_file_of_the_system_is_read() {
 }
 
 #[test]
+fn a_backups_date_is_the_one_in_its_manifest_and_not_the_files() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    save(&sample_backup(), &folder).unwrap();
+    let path = folder.join(MANIFEST);
+    let mut lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+    let date = lines.iter_mut().find(|line| line.starts_with("date = ")).unwrap();
+    *date = "date = \"2026-02-03T04:05:06Z\"".to_owned();
+    fs::write(&path, lines.join("\n")).unwrap();
+    let written = describe(&folder).unwrap().written.unwrap();
+    assert_eq!(humantime::format_rfc3339(written).to_string(), "2026-02-03T04:05:06Z");
+}
+
+#[test]
 fn a_flash_without_firmware_is_backed_up_raw() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");

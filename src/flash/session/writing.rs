@@ -234,6 +234,18 @@ mod tests {
     }
 
     #[test]
+    fn the_folder_in_which_a_backup_could_not_be_saved_is_not_offered_again() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = ["failed", "other"].map(|name| home.path().join(name));
+        folders.iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        let [failed, other] = &folders;
+        let error = FlashError::Folder(BackupFolderError::Exists(failed.join("backup")));
+        assert_eq!(backup_first(&error, &folders), BackupFirst::Into(other.clone()));
+        assert_eq!(backup_first(&error, std::slice::from_ref(failed)), BackupFirst::AsGiven);
+        assert_eq!(backup_first(&FlashError::Protected, &folders), BackupFirst::AsGiven);
+    }
+
+    #[test]
     fn no_item_is_lost_if_the_system_starts_no_thread() {
         // No address space has room for such a stack.
         let starts_none = || thread::Builder::new().stack_size(usize::MAX / 4);

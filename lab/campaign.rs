@@ -10,6 +10,9 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 #[cfg(target_os = "linux")]
+#[path = "../tests/printed_lines/mod.rs"]
+mod printed_lines;
+#[cfg(target_os = "linux")]
 #[path = "../tests/pty/mod.rs"]
 mod pty;
 #[cfg(target_os = "linux")]

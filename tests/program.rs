@@ -4,6 +4,8 @@
 
 mod chip_images;
 #[cfg(unix)]
+mod printed_lines;
+#[cfg(unix)]
 mod pty;
 mod schemas;
 
@@ -16,6 +18,8 @@ mod program {
     mod field_files;
     mod firmware_authors;
     mod flash;
+    #[cfg(unix)]
+    mod follower;
     #[cfg(unix)]
     mod hostile;
     #[cfg(unix)]

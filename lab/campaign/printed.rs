@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::campaign::process::Ended;
 use crate::campaign::world::COMPANION;
+use crate::printed_lines;
 
 /// The claims in a command's output, as far as it could be read.
 #[derive(Debug, Default)]
@@ -90,14 +91,13 @@ impl Claims {
         let all = dense(text);
         // An incomplete line is not a command.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let lines = || whole.lines().map(str::trim);
         // A command for the companion does not bring this unit back.
-        let is_for_unit =
-            |line: &&str| line.starts_with("asmpatch ") && !line.contains(&format!("--device virtual:{COMPANION}"));
+        let is_for_unit = |line: &&str| !line.contains(&format!("--device virtual:{COMPANION}"));
+        let commands = printed_lines::commands(whole).into_iter().filter(is_for_unit);
         Self {
-            code: lines().find(|line| line.starts_with("asmpatch::")).map(ToOwned::to_owned),
+            code: whole.lines().map(str::trim).find(|line| line.starts_with("asmpatch::")).map(ToOwned::to_owned),
             left: STATES.into_iter().find(|left| all.contains(&dense(&left.to_string()))),
-            commands: lines().filter(is_for_unit).map(ToOwned::to_owned).collect(),
+            commands: commands.map(ToOwned::to_owned).collect(),
             ..Self::default()
         }
     }

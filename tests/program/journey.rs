@@ -11,6 +11,7 @@ use asm2464_host::bridge::Port as _;
 use asmpatch::flash::access::Access;
 
 use crate::chip_images;
+use crate::printed_lines;
 use crate::program::terminal::{self, COLUMNS};
 
 /// Result of a shell's command at a terminal: its status, and the lines on the screen.
@@ -22,7 +23,7 @@ struct Seen {
 impl Seen {
     /// The commands that it printed, each on a line of its own.
     fn commands(&self) -> Vec<&str> {
-        self.lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("asmpatch ")).collect()
+        self.lines.iter().flat_map(|line| printed_lines::commands(line)).collect()
     }
 
     fn text(&self) -> String {
@@ -30,16 +31,9 @@ impl Seen {
     }
 }
 
-/// The lines that stay on a terminal: without control sequences, and without what a later text on the line replaced.
-fn on_screen(text: &str) -> Vec<String> {
-    let plain = console::strip_ansi_codes(text).into_owned();
-    let shown = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().trim_end().to_owned();
-    plain.split('\n').map(shown).collect()
-}
-
 fn at_terminal(folder: &Path, line: &str) -> Seen {
     let (status, text) = terminal::run(folder, line);
-    Seen { status, lines: on_screen(&text) }
+    Seen { status, lines: terminal::on_screen(&text) }
 }
 
 /// The commands of the README from this heading to the next, block by block.

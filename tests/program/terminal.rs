@@ -16,15 +16,33 @@ pub const ROWS: usize = 24;
 /// Runs a shell's line in a folder, with the unit `virtual:dock`, and answers each question with yes. Returns its
 /// status and the terminal's text.
 pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
-    let (mut ours, theirs) = pty::open().unwrap();
     let program = Path::new(PROGRAM).parent().unwrap();
+    let mut command = shell(program, folder, line);
+    command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
+    attend(command)
+}
+
+/// A shell that runs a line in a folder on a terminal, and looks for programs in `programs` first.
+pub fn shell(programs: &Path, folder: &Path, line: &str) -> Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths([program.to_owned()].into_iter().chain(std::env::split_paths(&path)));
+    let path = std::env::join_paths([programs.to_owned()].into_iter().chain(std::env::split_paths(&path)));
     let mut command = Command::new("sh");
     command.args(["-c", &format!("stty cols {COLUMNS} rows {ROWS}; {line}")]).current_dir(folder);
     command.env("PATH", path.unwrap()).env("TERM", "xterm").env_remove("NO_COLOR");
-    command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
     command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
+    command
+}
+
+/// The lines that stay on a terminal: without control sequences, and without what a later text on the line replaced.
+pub fn on_screen(text: &str) -> Vec<String> {
+    let plain = console::strip_ansi_codes(text).into_owned();
+    let shown = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().trim_end().to_owned();
+    plain.split('\n').map(shown).collect()
+}
+
+/// Runs a command on a terminal, and answers each question with yes. Returns its status and the terminal's text.
+pub fn attend(mut command: Command) -> (Option<i32>, String) {
+    let (mut ours, theirs) = pty::open().unwrap();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
     // Only the child has the other end now, so reading ends with it.

@@ -1,12 +1,14 @@
 //! Follows what the program prints: in each state, each command that a user types and then each printed command, exactly
 //! as it is printed, through a shell on a terminal of 80 columns, up to six in a row.
 //!
-//! A command is run once for each content of the folder that it runs in. `known.txt` lists the steps that fail, each with
-//! the reason; a step there that doesn't fail any more has to go, so that the list only shrinks. To see one state's
-//! journeys: `FOLLOW=STATE cargo test --test program follower:: -- --nocapture`.
+//! A command is run once for each content of the folder that it runs in. `known.txt` lists the steps that fail, and
+//! `unreached.txt` the codes of the table of errors whose commands no state reaches, each with the reason. A row that isn't
+//! true any more has to go, so that both lists only shrink. To see one state's journeys: `FOLLOW=STATE cargo test --test
+//! program follower:: -- --nocapture`.
 
 #![allow(clippy::print_stdout, reason = "a state's journeys are shown on request")]
 
+mod files;
 mod states;
 mod steps;
 mod world;
@@ -30,8 +32,10 @@ use crate::program::terminal;
 
 /// The most commands in a row.
 const MOST_STEPS: usize = 6;
-/// What is known to fail, in paragraphs: lines of `# reason`, then the steps.
+/// The steps that are known to fail, in paragraphs: lines of `# reason`, then the steps.
 const KNOWN: &str = include_str!("known.txt");
+/// The codes that no state reaches, in the same form.
+const UNREACHED: &str = include_str!("unreached.txt");
 
 /// What a command did in a world.
 struct Outcome {
@@ -42,15 +46,25 @@ struct Outcome {
     after: Rc<World>,
 }
 
+/// What a walk has found.
+#[derive(Default)]
+struct Found {
+    faults: BTreeSet<String>,
+    /// The errors' codes.
+    codes: BTreeSet<String>,
+    commands: usize,
+}
+
 /// The walk through one state.
 struct Walk<'a> {
     state: &'a State,
     root: &'a Path,
     programs: &'a Path,
+    /// What is below the root.
+    now: Rc<World>,
     known: BTreeMap<(String, String), Rc<Outcome>>,
     walked: BTreeMap<(String, String), usize>,
-    faults: BTreeSet<String>,
-    codes: BTreeSet<String>,
+    found: Found,
     is_shown: bool,
 }
 
@@ -61,14 +75,14 @@ impl Walk<'_> {
         if let Some(outcome) = self.known.get(&key) {
             return Rc::clone(outcome);
         }
-        world.write(self.root);
-        let mut command =
-            terminal::shell(self.programs, &self.root.join("here"), &format!("{}{line}", self.state.before));
+        world.write(self.root, &self.now);
+        let here = self.root.join("here");
+        let mut command = terminal::shell(self.programs, &here, &format!("{}{line}", self.state.before));
         for name in ["ASMPATCH_DEVICE", "ASMPATCH_BACKUP_DIR", "ASMPATCH_CACHE_DIR", "XDG_DATA_HOME", "XDG_CACHE_HOME"]
         {
             command.env_remove(name);
         }
-        command.env("HOME", self.root.join("home"));
+        command.env("HOME", self.root.join("home")).env("PAGER", "cat");
         // No test needs the network: nothing listens there.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("HTTP_PROXY", "http://127.0.0.1:9");
         command.envs(self.state.env.iter().copied());
@@ -76,12 +90,13 @@ impl Walk<'_> {
         let lines = terminal::on_screen(&text);
         let steps = if steps::is_page(line) { Vec::new() } else { steps::read(&lines) };
         let code = lines.iter().map(|line| line.trim()).find(|line| line.starts_with("asmpatch::")).map(str::to_owned);
-        let after = Rc::new(World::read(self.root));
+        self.now = Rc::new(World::read(self.root, Some(world)));
         if self.is_shown {
             println!("--- {}: {line}\n{}\nends with {status:?}\n", self.state.name, lines.join("\n").trim_end());
         }
-        self.codes.extend(code.clone());
-        let outcome = Rc::new(Outcome { line: line.to_owned(), status, code, steps, after });
+        self.found.codes.extend(code.clone());
+        self.found.commands += 1;
+        let outcome = Rc::new(Outcome { line: line.to_owned(), status, code, steps, after: Rc::clone(&self.now) });
         self.known.insert(key, Rc::clone(&outcome));
         outcome
     }
@@ -96,22 +111,33 @@ impl Walk<'_> {
         self.walked.insert(here.clone(), left);
         path.push(here);
         for step in &outcome.steps {
+            if self.lacks_unit(&step.line) {
+                // Only the user knows the unit, unless the command before had it.
+                if !self.lacks_unit(&outcome.line) && outcome.line.contains("virtual:") && !step.is_name {
+                    self.note(&outcome.line, step, "loses the unit");
+                }
+                continue;
+            }
             let next = self.run(&outcome.after, &step.line);
             let is_known = path.contains(&(outcome.after.digest().to_owned(), step.line.clone()));
             if let Some(fault) = fault(outcome, step, &next, is_known) {
-                let row = format!("{} | {} | {} | {fault}", self.state.name, outcome.line, step.line);
-                self.faults.insert(self.normal(&row));
+                self.note(&outcome.line, step, &fault);
             }
             self.follow(&outcome.after, &next, path);
         }
         path.pop();
     }
 
-    /// A row without what differs between two runs.
-    fn normal(&self, row: &str) -> String {
-        let row =
-            row.replace(&*self.root.join("home").to_string_lossy(), "~").replace(&*self.root.to_string_lossy(), "/…");
-        steps::normal(&row)
+    /// Whether the command would go to whatever dock is connected.
+    fn lacks_unit(&self, line: &str) -> bool {
+        self.state.env.iter().all(|(name, _)| *name != "ASMPATCH_DEVICE") && steps::lacks_unit(line)
+    }
+
+    fn note(&mut self, printer: &str, step: &Step, fault: &str) {
+        let row = format!("{} | {printer} | {} | {fault}", self.state.name, step.line);
+        let home = self.root.join("home");
+        let row = row.replace(&*home.to_string_lossy(), "~").replace(&*self.root.to_string_lossy(), "/…");
+        self.found.faults.insert(steps::normal(&row));
     }
 }
 
@@ -125,6 +151,8 @@ fn fault(printer: &Outcome, step: &Step, next: &Outcome, is_known: bool) -> Opti
     match next.status {
         Some(2) if step.is_name => return None,
         Some(2) => return Some("usage".to_owned()),
+        // What it says of a file that is no image is its answer.
+        Some(3) if step.line.starts_with("asmpatch info ") && code != "asmpatch::file::not_found" => return None,
         Some(3 | 5) => return Some(format!("refused: {code}")),
         Some(0..=6) => {}
         status => return Some(format!("ended with {status:?}")),
@@ -157,32 +185,35 @@ fn write_programs(folder: &Path) {
     }
 }
 
-/// Walks through a state. Returns what failed, the codes that it reached, and the number of commands.
-fn walk(state: &State, programs: &Path, is_shown: bool) -> (BTreeSet<String>, BTreeSet<String>, usize) {
+/// Walks through a state.
+fn walk(state: &State, programs: &Path, is_shown: bool) -> Found {
     let began = Instant::now();
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let begin = state.make(root);
+    let now = Rc::new(state.make(root));
     let (known, walked) = (BTreeMap::new(), BTreeMap::new());
-    let (faults, codes) = (BTreeSet::new(), BTreeSet::new());
-    let mut walk = Walk { state, root, programs, known, walked, faults, codes, is_shown };
-    let mut world = Rc::new(begin);
+    let mut world = Rc::clone(&now);
+    let mut walk = Walk { state, root, programs, now, known, walked, found: Found::default(), is_shown };
     for line in state.setup {
-        world = Rc::clone(&walk.run(&world, line).after);
+        let outcome = walk.run(&world, line);
+        assert_ne!(outcome.status, Some(2), "{}: {line}", state.name);
+        world = Rc::clone(&outcome.after);
     }
-    for line in state.commands {
+    for line in &state.commands {
+        assert!(!walk.lacks_unit(line), "{}: {line}", state.name);
         let outcome = walk.run(&world, line);
         walk.follow(&world, &outcome, &mut Vec::new());
     }
-    println!("{}: {} commands, {:.1} s", state.name, walk.known.len(), began.elapsed().as_secs_f32());
-    (walk.faults, walk.codes, walk.known.len())
+    let Found { faults, commands, .. } = &walk.found;
+    println!("{}: {commands} commands, {} fail, {:.1} s", state.name, faults.len(), began.elapsed().as_secs_f32());
+    walk.found
 }
 
-/// The known rows, each below its reason.
-fn known() -> BTreeSet<String> {
+/// The rows of a list, each below its reason.
+fn listed(text: &str) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let mut has_reason = false;
-    for line in KNOWN.lines() {
+    for line in text.lines() {
         match line {
             "" => has_reason = false,
             reason if reason.starts_with("# ") => has_reason = true,
@@ -195,40 +226,58 @@ fn known() -> BTreeSet<String> {
     rows
 }
 
+/// The codes in docs/errors.md whose advice has a command.
+fn codes_with_commands() -> BTreeSet<String> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let has_command = |advice: &str| advice.split('`').skip(1).step_by(2).any(|quoted| quoted.starts_with("asmpatch "));
+    rows.filter(|(_, advice)| has_command(advice)).map(|(code, _)| code.to_owned()).collect()
+}
+
+/// The rows that two lists don't share.
+fn differences(found: &BTreeSet<String>, listed: &BTreeSet<String>, list: &str) -> String {
+    let mut text = String::new();
+    for row in found.difference(listed) {
+        let _ = writeln!(text, "new in {list}: {row}");
+    }
+    for row in listed.difference(found) {
+        let _ = writeln!(text, "take out of {list}: {row}");
+    }
+    text
+}
+
 #[test]
 fn each_printed_step_can_be_followed_as_it_is_printed() {
     let programs = tempfile::tempdir().unwrap();
     write_programs(programs.path());
     let only = std::env::var("FOLLOW").ok();
-    let states: Vec<State> =
-        states::all().into_iter().filter(|s| only.as_deref().is_none_or(|o| s.name == o)).collect();
-    let (next, found) = (AtomicUsize::new(0), Mutex::new((BTreeSet::new(), BTreeSet::new(), 0)));
+    let mut states = states::all();
+    states.retain(|state| only.as_ref().is_none_or(|only| state.name == *only));
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Found::default()));
     let workers = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(state) = states.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (faults, codes, ran) = walk(state, programs.path(), only.is_some());
+                    let one = walk(state, programs.path(), only.is_some());
                     let mut found = found.lock().unwrap();
-                    found.0.extend(faults);
-                    found.1.extend(codes);
-                    found.2 += ran;
+                    found.faults.extend(one.faults);
+                    found.codes.extend(one.codes);
+                    found.commands += one.commands;
                 }
             });
         }
     });
-    let (faults, codes, ran) = found.into_inner().unwrap();
-    println!("{} states, {ran} commands, {} codes, {} steps fail", states.len(), codes.len(), faults.len());
-    let mut known = known();
+    let Found { faults, codes, commands } = found.into_inner().unwrap();
+    println!("{} states, {commands} commands, {} codes, {} fail", states.len(), codes.len(), faults.len());
+    let mut known = listed(KNOWN);
     if let Some(only) = only {
         known.retain(|row| row.starts_with(&format!("{only} | ")));
+        assert_eq!(differences(&faults, &known, "known.txt"), "");
+        return;
     }
-    let mut text = String::new();
-    for row in faults.difference(&known) {
-        let _ = writeln!(text, "new: {row}");
-    }
-    for row in known.difference(&faults) {
-        let _ = writeln!(text, "take out of known.txt, for it fails no more: {row}");
-    }
+    let unreached = codes_with_commands().difference(&codes).cloned().collect();
+    let text =
+        differences(&faults, &known, "known.txt") + &differences(&unreached, &listed(UNREACHED), "unreached.txt");
     assert!(text.is_empty(), "\n{text}");
 }

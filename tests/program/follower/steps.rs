@@ -94,6 +94,17 @@ pub fn read(screen: &[String]) -> Vec<Step> {
     steps
 }
 
+/// The commands that go to a unit, and without `--device` to whatever dock is connected.
+const ON_UNITS: [&str; 10] =
+    ["list", "backup", "flash", "restore", "config", "doctor", "reset", "pcie", "xdata", "bench"];
+
+/// Whether a command goes to a unit and names none: a test must never run it, because a real dock may be connected.
+pub fn lacks_unit(line: &str) -> bool {
+    let is_for_unit = line.split(' ').nth(1).is_some_and(|name| ON_UNITS.contains(&name));
+    let reads_files = ["backup --list", "--from ", "list --known"].iter().any(|read| line.contains(read));
+    is_for_unit && !reads_files && !line.contains("virtual:")
+}
+
 /// A row without drawn and derived names.
 pub fn normal(row: &str) -> String {
     let mut words: Vec<String> = Vec::new();

@@ -8,23 +8,32 @@ use std::time::SystemTime;
 
 use asm2464::digest::Sha256Digest;
 
-/// Folders and files below a root, with the time of each file's last change.
+/// A file's content, and when it last changed.
+#[derive(Clone)]
+struct Content {
+    bytes: Rc<[u8]>,
+    digest: Sha256Digest,
+    time: SystemTime,
+}
+
+/// Folders and files below a root.
 pub struct World {
-    files: BTreeMap<PathBuf, Option<(Rc<[u8]>, SystemTime)>>,
+    files: BTreeMap<PathBuf, Option<Content>>,
     digest: String,
 }
 
 impl World {
-    pub fn read(root: &Path) -> Self {
+    /// Reads what is below the root. A file with the length and the time that it has in `last` is taken from there.
+    pub fn read(root: &Path, last: Option<&Self>) -> Self {
         let mut files = BTreeMap::new();
-        visit(root, Path::new(""), &mut files);
+        visit(root, Path::new(""), last, &mut files);
         let mut all = Vec::new();
         for (path, content) in &files {
             all.extend(path.to_string_lossy().as_bytes());
             match content {
-                Some((bytes, _)) => {
+                Some(content) => {
                     all.push(0);
-                    all.extend(Sha256Digest::of(bytes).0);
+                    all.extend(content.digest.0);
                 }
                 None => all.push(1),
             }
@@ -38,17 +47,22 @@ impl World {
         &self.digest
     }
 
-    /// Replaces what is below the root.
-    pub fn write(&self, root: &Path) {
-        for entry in fs::read_dir(root).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    /// Makes this world of `now`, which is below the root.
+    pub fn write(&self, root: &Path, now: &Self) {
+        let stays = |path: &Path| match (self.files.get(path), now.files.get(path)) {
+            (Some(Some(then)), Some(Some(now))) => then.digest == now.digest && then.time == now.time,
+            (Some(None), Some(None)) => true,
+            _ => false,
+        };
+        for (path, content) in now.files.iter().rev().filter(|(path, _)| !stays(path)) {
+            let path = root.join(path);
+            if content.is_some() { fs::remove_file(path).unwrap() } else { fs::remove_dir(path).unwrap() }
         }
-        for (path, content) in &self.files {
+        for (path, content) in self.files.iter().filter(|(path, _)| !stays(path)) {
             let path = root.join(path);
             match content {
                 None => fs::create_dir(path).unwrap(),
-                Some((bytes, time)) => {
+                Some(Content { bytes, time, .. }) => {
                     fs::write(&path, bytes).unwrap();
                     File::options().write(true).open(&path).unwrap().set_modified(*time).unwrap();
                 }
@@ -56,32 +70,40 @@ impl World {
         }
     }
 
-    /// The unit that a command doesn't name and that has another flash `after` it.
+    /// The unit whose flash is another one in `after`, and which the command doesn't name.
     pub fn other_unit_changed(&self, after: &Self, line: &str) -> Option<String> {
+        let digest = |world: &Self, path: &Path| world.files.get(path).cloned().flatten().map(|content| content.digest);
         let units: Vec<&PathBuf> = self.files.keys().filter(|path| path.ends_with("flash.bin")).collect();
-        let is_written = |path: &&&PathBuf| {
-            let bytes = |world: &Self| world.files.get(**path).cloned().flatten().map(|(bytes, _)| bytes);
-            bytes(self) != bytes(after)
-        };
-        let name = |path: &&PathBuf| {
-            path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
-        };
-        let changed = units.iter().filter(is_written).map(name);
-        let is_only = units.len() == 1;
-        changed.into_iter().find(|name| !is_only && !line.contains(&format!("virtual:{name}")))
+        if units.len() < 2 {
+            return None;
+        }
+        for unit in units.into_iter().filter(|path| digest(self, path.as_path()) != digest(after, path.as_path())) {
+            let name = unit.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+            if !line.contains(&format!("virtual:{name}")) {
+                return Some(name.into_owned());
+            }
+        }
+        None
     }
 }
 
-fn visit(root: &Path, below: &Path, files: &mut BTreeMap<PathBuf, Option<(Rc<[u8]>, SystemTime)>>) {
+fn visit(root: &Path, below: &Path, last: Option<&World>, files: &mut BTreeMap<PathBuf, Option<Content>>) {
     for entry in fs::read_dir(root.join(below)).unwrap() {
         let entry = entry.unwrap();
         let (path, kind) = (below.join(entry.file_name()), entry.file_type().unwrap());
         if kind.is_dir() {
             files.insert(path.clone(), None);
-            visit(root, &path, files);
+            visit(root, &path, last, files);
         } else if kind.is_file() {
-            let bytes = fs::read(entry.path()).unwrap().into();
-            files.insert(path, Some((bytes, entry.metadata().unwrap().modified().unwrap())));
+            let metadata = entry.metadata().unwrap();
+            let time = metadata.modified().unwrap();
+            let known = last.and_then(|last| last.files.get(&path).cloned().flatten());
+            let known = known.filter(|known| known.time == time && known.bytes.len() as u64 == metadata.len());
+            let content = known.unwrap_or_else(|| {
+                let bytes: Rc<[u8]> = fs::read(entry.path()).unwrap().into();
+                Content { digest: Sha256Digest::of(&bytes), bytes, time }
+            });
+            files.insert(path, Some(content));
         }
     }
 }

@@ -167,7 +167,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
 
 /// Returns the clap command, for man pages and completions.
 pub fn command() -> clap::Command {
-    help::arranged(Cli::command())
+    help::arranged(arguments::with_unit_of_environment(Cli::command()))
 }
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.

@@ -42,10 +42,14 @@ pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Clears the bars, for a process that ends while work goes on.
+/// Clears the bars, for a process that ends while work goes on. What is printed next, or the shell's prompt, begins on a
+/// line of its own: the terminal's echo of Ctrl-C may be on this one.
 pub fn clear() {
     if let Some(bars) = BARS.get() {
         let _ = bars.clear();
+    }
+    if io::stderr().is_terminal() {
+        err!("\n");
     }
 }
 

@@ -333,6 +333,9 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
         FileKind::Zip | FileKind::Program => format!(
             "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
         ),
+        FileKind::ForeignElf(_) => {
+            "the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`".to_owned()
+        }
         FileKind::Archive(_) => "unpack it, and name the file in it".to_owned(),
         FileKind::Bank0 => {
             "the vendor's firmware has two banks, and doesn't start without the second: take all of it, or \

@@ -28,6 +28,7 @@ pub enum VirtualCommand {
     /// takes it out again, so that its default applies.
     #[command(after_help = "Examples:
   asmpatch virtual set power-loss-after=70000 --device virtual:u
+  asmpatch virtual set \"behind={ssd={bytes=67108864}}\" --device virtual:u
   asmpatch virtual set power-loss-after= state=boot-loader --device virtual:u")]
     Set {
         /// The keys and their new values; a text needs no quotes.

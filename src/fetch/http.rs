@@ -267,6 +267,11 @@ impl Transfer<'_> {
             return unreachable(Failure::new(label, format!("no secure connection to the server of {url}: {reason}")));
         }
         if error.is_connect() {
+            let reason = match looked_up_here(at) {
+                // Neither the system's error of a socket nor the proxy's answer, so that of a look-up.
+                Some(host) if find(error, is_look_up).is_some() => format!("{host}: {reason}"),
+                _ => reason,
+            };
             let label = Kind::System.code("asmpatch::http::connect");
             return unreachable(Failure::new(label, format!("no connection to the server of {url}: {reason}")));
         }
@@ -378,6 +383,21 @@ pub(super) fn through(url: &Url) -> String {
     }
 }
 
+/// Returns the host of an address that this host looks up itself although a proxy connects to it: SOCKS 4 and 5 take
+/// addresses alone, as curl has it, and `socks4a` and `socks5h` ask for names to be sent.
+fn looked_up_here(url: &Url) -> Option<&str> {
+    if is_loopback(url) {
+        return None;
+    }
+    let proxy = Matcher::from_system().intercept(&url.as_str().parse().ok()?)?;
+    if matches!(proxy.uri().scheme_str(), Some("socks4" | "socks5")) { url.host_str() } else { None }
+}
+
+/// Whether it is the error of a name's look-up as the standard library has it: without a number, and without a cause.
+fn is_look_up(error: &io::Error) -> bool {
+    error.raw_os_error().is_none() && error.get_ref().is_none()
+}
+
 /// Returns a proxy's address without user and password. In one that doesn't parse, a password may contain anything.
 fn without_user(proxy: &str) -> String {
     proxy.rsplit_once('@').map_or_else(|| proxy.to_owned(), |(_, host)| format!("***@{host}"))
@@ -412,8 +432,10 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let (send, receive) = oneshot::channel();
             let ask = move || {
-                // reqwest sets the port.
-                let _ = send.send((name.as_str(), 0).to_socket_addrs());
+                // reqwest sets the port. The system's error doesn't name the host, which may be a proxy's.
+                let found = (name.as_str(), 0).to_socket_addrs();
+                let _ = send
+                    .send(found.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.as_str()))));
             };
             thread::Builder::new().spawn(ask)?;
             Ok(Box::new(receive.await??) as Addrs)

@@ -16,7 +16,7 @@ use asm2464::firmware::{
 };
 use asm2464::flash::CONFIG_LEN;
 use asm2464::text;
-use asm2464_chip::code::{CodeFormat, TextKind};
+use asm2464_chip::code::{CodeFormat, TextKind, foreign_machine};
 use derive_more::Display;
 use infer::MatcherType;
 
@@ -72,6 +72,9 @@ pub enum FileKind {
     /// Intel HEX or ELF.
     #[display("{_0}")]
     Code(CodeFormat),
+    /// ELF for another processor than the chip's.
+    #[display("ELF for {_0}")]
+    ForeignElf(String),
     /// What a compiler writes beside the code, or a configuration block without its page.
     #[display("{_0}")]
     Object(&'static str),
@@ -176,6 +179,7 @@ impl FileKind {
         }
         match CodeFormat::of(file) {
             CodeFormat::Raw => {}
+            CodeFormat::Elf if let Some(machine) = foreign_machine(file) => return Self::ForeignElf(machine),
             format => return Self::Code(format),
         }
         if let Some(kind) = by_text(file) {
@@ -376,6 +380,20 @@ mod tests {
             assert_eq!(FileKind::of(image.body()), FileKind::Body(image.clone()));
             assert_eq!(FileKind::of(&file[4..]), FileKind::Body(image));
         }
+    }
+
+    #[test]
+    fn elf_for_another_processor_is_no_code() {
+        let header = |class: u8, order: u8, machine: [u8; 2]| {
+            let mut file = [0; 64];
+            file[..7].copy_from_slice(&[0x7F, b'E', b'L', b'F', class, order, 1]);
+            file[18..20].copy_from_slice(&machine);
+            words(&file)
+        };
+        let x86_64 = header(2, 1, [62, 0]);
+        assert_eq!(x86_64, "ELF for another processor (e_machine 62, X86_64, 64-bit little-endian)");
+        assert!(header(1, 2, [0, 20]).contains("32-bit big-endian"), "{}", header(1, 2, [0, 20]));
+        assert_eq!(header(1, 1, [165, 0]), "ELF", "EM_8051");
     }
 
     #[test]

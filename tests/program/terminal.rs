@@ -41,7 +41,12 @@ pub fn on_screen(text: &str) -> Vec<String> {
 }
 
 /// Runs a command on a terminal, and answers each question with yes. Returns its status and the terminal's text.
-pub fn attend(mut command: Command) -> (Option<i32>, String) {
+pub fn attend(command: Command) -> (Option<i32>, String) {
+    answer(command, b"y\n")
+}
+
+/// Runs a command on a terminal, and types these bytes at each question. Returns what [`attend`] does.
+pub fn answer(mut command: Command, typed: &'static [u8]) -> (Option<i32>, String) {
     let (mut ours, theirs) = pty::open().unwrap();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
@@ -53,7 +58,7 @@ pub fn attend(mut command: Command) -> (Option<i32>, String) {
             seen.extend_from_slice(&buffer[..len]);
             if String::from_utf8_lossy(&seen).matches("[y/N]").count() > answers {
                 answers += 1;
-                ours.write_all(b"y\n").unwrap();
+                ours.write_all(typed).unwrap();
             }
         }
         String::from_utf8_lossy(&seen).into_owned()

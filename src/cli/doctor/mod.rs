@@ -194,8 +194,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             let form = issue_form(env!("CARGO_PKG_REPOSITORY"));
-            let sent = form.map(|form| format!(": please send it, because asmpatch has never run on silicon: {form}"));
-            outln!("wrote {}{}", shell::path(path).shown(), sent.unwrap_or_default());
+            let sent = match form {
+                Some(form) => format!("please send it, because asmpatch has never run on silicon: {form}"),
+                None => "keep it: there is no address yet to which it can be sent".to_owned(),
+            };
+            outln!("wrote {}: {sent}", shell::path(path).shown());
         }
     }
     Ok(exit)

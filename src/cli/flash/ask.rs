@@ -52,7 +52,13 @@ pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailu
     }
     loop {
         match answers.recv_timeout(TICK) {
-            Ok(Ok(line)) => return Ok(means_yes(&line)),
+            Ok(Ok(line)) => {
+                if !line.ends_with('\n') {
+                    // Ctrl-D ended it.
+                    err!("\n");
+                }
+                return Ok(means_yes(&line));
+            }
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
             Err(RecvTimeoutError::Timeout) => interrupt.check().inspect_err(|_| {
                 // What is printed next, or the shell's prompt, begins on a line of its own.

@@ -221,6 +221,23 @@ fn a_proxy_that_does_not_answer_is_named_without_its_password() {
 }
 
 #[test]
+fn the_name_that_was_not_found_is_named_whichever_side_of_a_proxy_it_is_on() {
+    let folder = workspace(&[]);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let local = [format!("socks5://{nobody}"), format!("socks4://{nobody}")];
+    let proxies = [("", "mirror.invalid"), ("http://proxy.invalid:1", "proxy.invalid")];
+    for (proxy, missing) in local.iter().map(|proxy| (&**proxy, "mirror.invalid")).chain(proxies) {
+        let mut command = command(folder.path(), &DOWNLOAD);
+        for other in ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy", "all_proxy", "NO_PROXY", "no_proxy"] {
+            command.env_remove(other);
+        }
+        command.env("ALL_PROXY", proxy).args(["--from", "http://mirror.invalid/fw.bin"]);
+        let said = stderr(&command.output().unwrap()).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&format!(": {missing}: failed to lookup")), "{proxy}: {said}");
+    }
+}
+
+#[test]
 fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_password_is_not_shown() {
     let folder = workspace(&[]);
     let mut command = command(folder.path(), &DOWNLOAD);

@@ -56,11 +56,24 @@ fn a_terminal_offers_a_self_test_that_names_what_it_measures_and_a_virtual_unit_
         let home = rig.home.path();
         write_image(home, &patched());
         let line = format!("asmpatch flash patched.bin --device virtual:unit{options}");
-        let (status, screen) = crate::program::terminal::run(home, &line);
+        let (status, screen) = terminal::run(home, &line);
         assert_eq!(status, Some(0), "{screen}");
         assert!(screen.contains("Run a self-test now: does every byte survive WRITE(16) and E4"), "{screen}");
         assert!(screen.contains("READ(16) against E4: not measured"), "{screen}");
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_d_at_a_question_leaves_the_next_line_to_itself() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    write_image(home, &patched());
+    let programs = std::path::Path::new(crate::program::process::PROGRAM).parent().unwrap();
+    let command = terminal::shell(programs, home, "asmpatch flash patched.bin --device virtual:unit");
+    let (_, screen) = terminal::answer(command, b"\x04");
+    assert!(screen.contains("[y/N] ") && !screen.contains("[y/N] asmpatch"), "{screen:?}");
+    assert!(screen.replace("\r\n", "\n").contains("[y/N] \nasmpatch::flash::declined"), "{screen:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@
 
 use asm2464::firmware::{Area, AreaKind, Bank, CodeAddress, Image, known_routines};
 use asm2464::{Failure, Kind};
-use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
+use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL, Header, machine_to_str};
 use goblin::elf::program_header::PT_LOAD;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_REL, SHT_RELA};
 use goblin::elf::sym::STT_NOTYPE;
@@ -206,18 +206,29 @@ fn parsed(file: &[u8]) -> Result<Elf<'_>, Failure> {
     };
     // Parse the header first, so that a file for another machine gets that error, whatever else goblin finds wrong.
     let header = Elf::parse_header(file).map_err(malformed)?;
-    let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
-    if header.e_machine != EM_8051 || header.e_ident[4] != ELFCLASS32 || !little_endian {
-        let bits = if header.e_ident[4] == ELFCLASS32 { 32 } else { 64 };
-        let order = if little_endian { "little" } else { "big" };
-        let message = format!(
-            "the ELF header's e_machine is {}, expected {EM_8051} (EM_8051); class {bits}-bit {order}-endian, expected \
-             32-bit little-endian",
-            header.e_machine
-        );
+    if let Some(machine) = foreign_machine_in(&header) {
+        let message =
+            format!("this is ELF for {machine}, expected e_machine {EM_8051} (EM_8051), 32-bit little-endian");
         return Err(Failure::new(Kind::BadInput.code("asm2464::elf::machine"), message));
     }
     Elf::parse(file).map_err(malformed)
+}
+
+/// Returns the processor that an ELF file is for, in words, if it is another one than the 8051. `None` also for a file
+/// without a readable header.
+pub fn foreign_machine(file: &[u8]) -> Option<String> {
+    foreign_machine_in(&Elf::parse_header(file).ok()?)
+}
+
+fn foreign_machine_in(header: &Header) -> Option<String> {
+    let is_little = header.endianness().is_ok_and(|endianness| endianness.is_little());
+    let is_32 = header.e_ident[4] == ELFCLASS32;
+    if header.e_machine == EM_8051 && is_32 && is_little {
+        return None;
+    }
+    let (bits, order) = (if is_32 { 32 } else { 64 }, if is_little { "little" } else { "big" });
+    let machine = header.e_machine;
+    Some(format!("another processor (e_machine {machine}, {}, {bits}-bit {order}-endian)", machine_to_str(machine)))
 }
 
 /// A function in an ELF file's symbol table: address, length in bytes (0 if it isn't given), name.

@@ -13,7 +13,9 @@ use asm2464::{Failure, Kind, text};
 use derive_more::Display;
 use ihex::Record;
 
-pub use elf::{ElfFunction, elf_address, elf_functions, elf_of_image, from_elf_address, loaded_pieces};
+pub use elf::{
+    ElfFunction, elf_address, elf_functions, elf_of_image, foreign_machine, from_elf_address, loaded_pieces,
+};
 
 /// The longest code in bytes: the common area and both banks.
 const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;

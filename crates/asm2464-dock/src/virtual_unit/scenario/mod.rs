@@ -10,6 +10,7 @@ use asm2464::{Failure, Kind, Label};
 use asm2464_chip::chip::{
     BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor,
 };
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::nor::FlashFaults;
@@ -18,7 +19,7 @@ use crate::gpu_card::{self, registers};
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, remote = "Self")]
 pub enum Downstream {
     /// Nothing.
     Nothing,
@@ -32,6 +33,15 @@ pub enum Downstream {
         /// Its size: a multiple of 512 bytes, at least one block.
         bytes: u64,
     },
+}
+
+impl<'de> Deserialize<'de> for Downstream {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The derived function, whose errors name Rust's kinds of variants.
+        Self::deserialize(deserializer).map_err(|_| {
+            D::Error::custom("`behind` is \"nothing\", \"gpu\", \"tiny-gpu\" or { ssd = { bytes = 67108864 } }")
+        })
+    }
 }
 
 /// What starts at power-on.
@@ -278,7 +288,7 @@ const SSD_CLASS: u32 = 0x01_08_02;
 
 /// The engine inside a device, as a scenario names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", remote = "Self")]
 pub enum ScenarioEngine {
     /// No engine: the device's memory holds what is written.
     #[default]
@@ -287,6 +297,14 @@ pub enum ScenarioEngine {
     TinyGpu,
     /// An NVMe controller with one namespace; its registers are behind BAR 0.
     Nvme(DriveSpec),
+}
+
+impl<'de> Deserialize<'de> for ScenarioEngine {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // As for `behind`.
+        Self::deserialize(deserializer)
+            .map_err(|_| D::Error::custom("`engine` is \"none\", \"tiny-gpu\" or { nvme = { blocks = 131072 } }"))
+    }
 }
 
 impl From<ScenarioEngine> for Engine {

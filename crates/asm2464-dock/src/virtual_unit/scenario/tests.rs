@@ -123,7 +123,13 @@ fn an_invalid_scenario_is_refused_with_its_reason() {
     for (text, named) in [
         ("behnd = \"gpu\"", "line 1: unknown field `behnd`"),
         ("part-revision = '06'", "`07`"),
-        ("behind = { ssd = { byte = 1 } }", "line 1: unexpected keys in table: byte"),
+        (
+            "behind = \"ssd\"",
+            "line 1: `behind` is \"nothing\", \"gpu\", \"tiny-gpu\" or { ssd = { bytes = 67108864 } }",
+        ),
+        ("behind = { ssd = { byte = 1 } }", "or { ssd = { bytes = 67108864 } }"),
+        ("behind = 1", "or { ssd = { bytes = 67108864 } }"),
+        ("[[device]]\nat = '0'\nvendor = 1\ndevice = 1\nengine = 'nvme'", "line 5: `engine` is \"none\", \"tiny-gpu\""),
         ("behind = { ssd = { bytes = 1000 } }", "`behind.ssd.bytes` is 1000, expected a multiple of 512"),
         ("bulk-hangs = \"never\"", "expected true, false, \"strobes\", \"cpu-reset\" or \"power\""),
         ("supply = { voltage-mv = 28001, current-ma = 0 }", "`supply.voltage-mv` is 28001, expected at most 28000"),

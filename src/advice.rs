@@ -57,7 +57,12 @@ pub enum Hands {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advice {
     /// What helps against the error with this code.
-    AgainstError(String),
+    AgainstError {
+        /// The code.
+        code: String,
+        /// What the placeholders of its advice stand for, as [`asm2464::Coded::values`] has it.
+        values: Vec<(&'static str, String)>,
+    },
     /// Train the link again: by hand or, if the unit has firmware, by a restart.
     RetrainLink {
         /// Whether a restart can help.

@@ -150,7 +150,7 @@ fn plain_words(advice: &Advice, location: &Location, run: &Invocation) -> Option
         format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}")
     };
     Some(match advice {
-        Advice::AgainstError(code) => return errors::help_by_code(code, run),
+        Advice::AgainstError { code, values } => return errors::help_by_code(code, values, run),
         Advice::AgainstNote(note) => return against_note(note).map(str::to_owned),
         Advice::RetrainLink { restarts: false } => hands(Hands::SlowLink).to_owned(),
         Advice::RetrainLink { restarts: true } => {

@@ -88,7 +88,7 @@ fn code(name: &str, run: &Invocation) -> Option<(&'static str, String, String)> 
     let prefix = ["asm2464", "asmpatch"].iter().find_map(|prefix| name.strip_prefix(prefix)?.strip_prefix("::"));
     let own = prefix.unwrap_or(name);
     let code = errors::codes().find(|code| code.split_once("::").is_some_and(|(_, rest)| rest == own))?;
-    let advice = errors::help_by_code(code, run)?;
+    let advice = errors::help_by_code(code, &[], run)?;
     // The page lists each code with its status, which is in no other table: an error carries it.
     let page = embedded::page("errors.md")?;
     let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{code}` | ")))?;

@@ -212,7 +212,8 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Takes what was given from the parsed arguments. What a variable of the environment gives counts as given.
+    /// Takes what was given from the parsed arguments. The unit counts as given also if the environment names it, or the
+    /// command has a default.
     pub fn of(matches: &ArgMatches) -> Self {
         let mut subcommand = String::new();
         let mut leaf = matches;
@@ -222,8 +223,11 @@ impl Invocation {
         }
         let mut given = Vec::new();
         for spec in specs(&subcommand) {
-            let is_given =
-                matches!(leaf.value_source(&spec.id), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
+            let is_given = match leaf.value_source(&spec.id) {
+                Some(ValueSource::CommandLine | ValueSource::EnvVariable) => true,
+                Some(ValueSource::DefaultValue) => spec.id == "device",
+                _ => false,
+            };
             if !is_given {
                 continue;
             }

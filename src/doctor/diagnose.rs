@@ -156,7 +156,8 @@ fn advise(verdict: Verdict, found: impl Into<String>, advice: Advice) -> Finding
 }
 
 fn problem(verdict: Verdict, problem: &Problem) -> Finding {
-    advise(verdict, problem.message.shown().to_string(), Advice::AgainstError(problem.code.clone()))
+    let Problem { code, message, values } = problem.clone();
+    advise(verdict, message.shown().to_string(), Advice::AgainstError { code, values })
 }
 
 fn usb(facts: &Facts) -> Finding {

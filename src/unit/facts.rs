@@ -67,12 +67,16 @@ pub struct Problem {
     pub code: String,
     /// The error's message: what happened and where. In a report only if it can't name files, programs or folders.
     pub message: String,
+    /// What the placeholders of its advice stand for. Never in a report: mounts and disks are the owner's names.
+    #[serde(skip)]
+    pub values: Vec<(&'static str, String)>,
 }
 
 impl<E: Into<AnyFailure>> From<E> for Problem {
     fn from(error: E) -> Self {
         let failure: AnyFailure = error.into();
-        Self { code: shown_code(failure.coded()), message: failure.to_string() }
+        let error = failure.coded();
+        Self { code: shown_code(error), message: failure.to_string(), values: error.values() }
     }
 }
 

@@ -237,13 +237,21 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, AnyFa
         (0, Some(selector)) => Err(no_match(selector, &all).into()),
         (count, None) => {
             let message = format!("{count} units are connected: {}", listed(&all));
-            Err(Failure::new(Kind::Refused.code("asmpatch::device::several"), message).into())
+            let error = Failure::new(Kind::Refused.code("asmpatch::device::several"), message);
+            Err(naming_ports(error, &all).into())
         }
         (count, Some(serial)) => {
-            let message = format!("{count} units have the serial number {serial}: {}", listed(&infos(&matching)));
-            Err(Failure::new(Kind::Refused.code("asmpatch::device::ambiguous"), message).into())
+            let matching = infos(&matching);
+            let message = format!("{count} units have the serial number {serial}: {}", listed(&matching));
+            let error = Failure::new(Kind::Refused.code("asmpatch::device::ambiguous"), message);
+            Err(naming_ports(error, &matching).into())
         }
     }
+}
+
+/// Gives the error the ports of these units, as its `PORT`s.
+fn naming_ports(error: Failure, units: &[UnitInfo]) -> Failure {
+    units.iter().fold(error, |error, unit| error.naming("PORT", unit.location.to_string()))
 }
 
 /// No unit is connected over USB. A dock that is connected over USB4 or Thunderbolt shows no USB device, so it may be

@@ -474,6 +474,7 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
         message: format!(
             "the unit at virtual:/home/{OWNER} is in use by {OWNER} (mounted at /media/{OWNER}/\u{1b}[2J)"
         ),
+        values: vec![("PLACE", format!("/media/{OWNER}"))],
     };
     for image in [practice::image(), practice::open_image(), patched()] {
         let mut seen = examined("", &image, DoctorOptions { no_write: false, compare: true });

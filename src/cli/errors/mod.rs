@@ -8,16 +8,19 @@ use asm2464::{Coded, Kind};
 
 use super::invocation::Invocation;
 use crate::advice::Hands;
+use crate::shell;
 
-/// Builds the entries, each written as `"code" | "other code", "help";`. A help has texts, names of [`Hands`], and in
-/// brackets the options with which to run the same command again.
+/// Builds the entries, each written as `"code" | "other code", "help";`. A help has texts, names of [`Hands`], in
+/// brackets the options with which to run the same command again, and in braces the argument that the error gives
+/// several values, for the same command with each.
 macro_rules! entries {
-    ($($($code:literal)|+, $($first:ident)? $($text:literal $($hands:ident)? $([$options:literal])?)*;)*) => {
+    ($($($code:literal)|+, $($first:ident)? $($text:literal $($hands:ident)? $([$options:literal])? $({$id:literal $value:literal})?)*;)*) => {
         &[$(ErrorEntry {
             codes: &[$($code),+],
             help: &[
                 $(HelpPart::Hands(Hands::$first),)?
-                $(HelpPart::Text($text), $(HelpPart::Hands(Hands::$hands),)? $(HelpPart::Again($options),)?)*
+                $(HelpPart::Text($text), $(HelpPart::Hands(Hands::$hands),)? $(HelpPart::Again($options),)?
+                    $(HelpPart::EachAgain { id: $id, value: $value },)?)*
             ],
         }),*]
     };
@@ -65,14 +68,33 @@ enum HelpPart {
     Hands(Hands),
     /// The same command with these options.
     Again(&'static str),
+    /// The same command for each value that the error gives an argument, a line each.
+    EachAgain {
+        /// The argument's ID.
+        id: &'static str,
+        /// The placeholder of its values.
+        value: &'static str,
+    },
 }
 
 impl ErrorEntry {
-    /// Returns the help text for the units that the command line names.
-    fn help(&self, run: &Invocation) -> String {
+    /// Returns the help text for the units that the command line names. `values` are the error's own.
+    fn help(&self, values: &[(&'static str, String)], run: &Invocation) -> String {
         let word = |part: &HelpPart| match part {
             HelpPart::Text(text) => (*text).to_owned(),
             HelpPart::Hands(hands) => run.by_hand(*hands).to_owned(),
+            HelpPart::EachAgain { id, value } => {
+                let mut commands = String::new();
+                for (_, value) in values.iter().filter(|(name, _)| name == value) {
+                    let again = if run.is_unknown() {
+                        format!("asmpatch ... --{id} {}", shell::word(value))
+                    } else {
+                        run.again().with(id, value).to_string()
+                    };
+                    commands = commands + "\n`" + &again + "`";
+                }
+                if commands.is_empty() { format!(" `--{id} {value}`") } else { commands }
+            }
             HelpPart::Again(options) if run.is_unknown() => format!("`asmpatch ...{options}`"),
             HelpPart::Again(options) => {
                 let again = run.again().to_string();
@@ -129,7 +151,7 @@ impl From<Kind> for Exit {
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
 pub fn help(error: &dyn Coded, run: &Invocation) -> String {
     let values = error.values();
-    error.help().unwrap_or_else(|| run.completed_text(&entry_of(error).help(run), &values))
+    error.help().unwrap_or_else(|| run.completed_text(&entry_of(error).help(&values, run), &values))
 }
 
 /// Lists each code.
@@ -140,10 +162,10 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
 /// Lists each code with what to do about it.
 #[cfg(test)]
 pub fn each(run: &Invocation) -> impl Iterator<Item = (&'static str, String)> {
-    entries().flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(run))))
+    entries().flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(&[], run))))
 }
 
-/// Returns what to do about an error with this code.
-pub fn help_by_code(code: &str, run: &Invocation) -> Option<String> {
-    entry(code).map(|entry| run.completed_text(&entry.help(run), &[]))
+/// Returns what to do about an error with this code and these values of its own.
+pub fn help_by_code(code: &str, values: &[(&'static str, String)], run: &Invocation) -> Option<String> {
+    entry(code).map(|entry| run.completed_text(&entry.help(values, run), values))
 }

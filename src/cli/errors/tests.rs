@@ -12,7 +12,7 @@ use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, entries, files, help_by_code, units};
-use crate::cli::command_line::is_for_docks;
+use crate::cli::command_line::{advice_in_words, is_for_docks};
 use crate::cli::invocation::Invocation;
 
 const INTRODUCTION: &str = "\
@@ -186,7 +186,7 @@ fn an_option_that_flash_alone_has_is_named_with_the_command() {
 
 #[test]
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
-    let help = help_by_code("asmpatch::usb::permission", &Invocation::default()).unwrap();
+    let help = help_by_code("asmpatch::usb::permission", &[], &Invocation::default()).unwrap();
     assert!(help.contains(RULES_PATH));
 }
 
@@ -230,6 +230,41 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
     for (code, advice) in super::each(&run) {
         assert!(!is_for_docks(&advice) || elsewhere.contains(&code), "{code}: {advice}");
     }
+}
+
+#[test]
+fn units_that_a_command_cant_choose_between_come_with_the_command_for_each() {
+    let run = Invocation::parse(["asmpatch", "restore", "my backup", "--yes", "--device", "AAAABBBB0060"]).unwrap();
+    for (code, begin) in [("ambiguous", "units flashed by other tools"), ("several", "name the one")] {
+        let ports = [("PORT", "3-1".to_owned()), ("PORT", "3-2.4".to_owned())];
+        let help = help_by_code(&format!("asmpatch::device::{code}"), &ports, &run).unwrap();
+        let quoted = if cfg!(windows) { "\"my backup\"" } else { "'my backup'" };
+        let commands = ["3-1", "3-2.4"].map(|port| format!("`asmpatch restore {quoted} --device {port}`"));
+        assert!(help.starts_with(begin), "{help}");
+        assert_eq!(help.lines().skip(1).collect::<Vec<_>>(), commands, "{help}");
+    }
+}
+
+#[test]
+fn what_doctor_found_fills_in_its_advice_as_an_error_does() {
+    use crate::advice::Advice;
+    use crate::unit::facts::Problem;
+    use asm2464_host::usb::sysfs::{DiskUse, UncheckedDisk, Use};
+
+    let location = Location::Port("3-1.2".parse().unwrap());
+    let run = Invocation::parse(["asmpatch", "doctor"]).unwrap();
+    let advice = |error: DiskError| {
+        let Problem { code, values, .. } = Problem::from(error);
+        advice_in_words(&Advice::AgainstError { code, values }, &location, &run).unwrap()
+    };
+    let port = "3-1.2".parse().unwrap();
+    let uses = vec![DiskUse { device: "sda1".into(), by: Use::Mounted("/mnt/a".into()) }];
+    let mounted = advice(DiskError::InUse { port, uses });
+    assert!(mounted.contains("`umount /mnt/a`") && !mounted.contains("DEVICE"), "{mounted}");
+    let port = "3-1.2".parse().unwrap();
+    let disks = vec![UncheckedDisk { name: "sda".into(), why: "no node".into() }];
+    let unchecked = advice(DiskError::Unchecked { port, disks });
+    assert!(unchecked.ends_with("`asmpatch doctor --device 3-1.2 --unchecked-disk=sda`"), "{unchecked}");
 }
 
 #[test]

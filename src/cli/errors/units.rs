@@ -121,7 +121,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::control::stalled",
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
     "asmpatch::device::ambiguous",
-        "choose one by its port path; units flashed by other tools often share one serial number";
+        "units flashed by other tools often share one serial number. Name the one that you mean by its port:" {"device" "PORT"};
     "asmpatch::device::mounted",
         "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, `swapoff \
          DEVICE`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual \
@@ -136,7 +136,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          virtual:DIR` works without one";
     "asmpatch::device::other",
         "nothing was sent to it. `asmpatch list` shows which unit is where; run the command again, with `--device`";
-    "asmpatch::device::several", "choose one with --device PORT or --device SERIAL";
+    "asmpatch::device::several", "name the one that you mean:" {"device" "PORT"};
     "asmpatch::device::tunnelled",
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe \
          device there, and appears if it has its own power. To reach the dock over USB, connect it through a USB 3 port, \

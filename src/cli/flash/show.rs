@@ -327,8 +327,6 @@ fn power_words(report: &FlashReport) -> Option<&'static str> {
     })
 }
 
-/// A unit of the array. A command that fails before it knows its units, such as for a file that isn't there, prints no
-/// array but the object of error.v2: the failure is no unit's.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct UnitJson<'a> {

@@ -202,7 +202,7 @@ fn a_message_names_a_page_by_the_command_that_prints_it() {
 
 /// Completes an error's help for a command on a dock whose ID is no known one.
 fn help(code: &str, line: &[&str]) -> String {
-    errors::help_by_code(code, &Invocation::parse(line).unwrap()).unwrap()
+    errors::help_by_code(code, &[], &Invocation::parse(line).unwrap()).unwrap()
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     assert!(shown.contains("`asmpatch restore backups/mine`"), "{shown}");
     // `list` shows every dock, and a virtual unit only if it is named.
     let on = |location: &str| Invocation::default().at(&location.parse::<Location>().unwrap());
-    let help = |location| errors::help_by_code("asmpatch::usb::gone", &on(location)).unwrap();
+    let help = |location| errors::help_by_code("asmpatch::usb::gone", &[], &on(location)).unwrap();
     assert!(help("3-1").contains("`asmpatch list`"));
     assert!(help("virtual:u").contains("`asmpatch list --device virtual:u`"));
 }

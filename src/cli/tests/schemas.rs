@@ -169,7 +169,11 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");
     one!("doctor", doctor::DoctorJson<'_>, "asmpatch doctor --json");
     one!("download", download::DownloadReport<'_>, "asmpatch download --json");
-    each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
+    each!(
+        "flash",
+        flash::show::UnitJson<'_>,
+        "asmpatch flash, restore and config set --json: an element a unit. A command that fails before it knows its units, such as for a file that isn't there, prints the object of error.v2 in place of the array: the failure is no unit's"
+    );
     each!("images", &crate::fetch::Manifest, "asmpatch download --list --json: an element an image");
     one!("info", info::InfoJson<'_>, "asmpatch info --json");
     one!("list", list::ListJson<'_>, "asmpatch list --json");

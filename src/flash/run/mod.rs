@@ -6,6 +6,21 @@
 //!
 //! `commands` or `registers` writes the flash, depending on the running firmware. `power` starts what was written and
 //! checks that it runs.
+//!
+//! # Through registers
+//!
+//! Open firmware takes no vendor commands; E4 and E5 reach the registers of the [flash controller](asm2464::flash). A
+//! booted model offers the same registers, so `verify --boot` runs the code that recovers a dock.
+//!
+//! - [`changes`](super::changes) has the order that makes every stop safe. Only sectors that differ are written.
+//! - Everything is read until two readings agree, at most three times; otherwise the run ends and nothing is written.
+//!   Each page and sector is read back. What fails is repeated over a new connection, up to eight times in a row.
+//! - The block protection is cleared first, in at most five tries. If it stays, the run ends and nothing is written.
+//!   Afterwards it is set as it was, but not on a flash that may have no firmware, since nobody knows whether the boot
+//!   loader clears the protection.
+//! - A preparation of 600 s ends the run. After the first change the old image can't start any more, so the run goes on
+//!   as long as the write makes progress: it ends when one sector has failed eight times in a row or has taken 600 s, or
+//!   when the unit stays off the bus.
 
 mod commands;
 mod power;

@@ -122,7 +122,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
 /// With any part of the condition missing, the image answers as without the patch.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn without_the_whole_initialisation_or_after_an_ssd_was_started_the_vendors_code_handles_read16() {
+fn without_the_whole_initialisation_or_after_an_ssds_start_the_vendors_code_handles_read16() {
     let images = [patched(), with(&["read16-sram"])];
     // MODE SELECT's values of the write cache; another drive, or none; a started SSD.
     let changes = [(0x0000, 0), (0x0000, 1), (0x054B, 0x08), (0x05A8, 0), (0x05A8, 1), (0x05F8, 0), (0x0AFF, 0x20)];

@@ -299,7 +299,7 @@ fn after_the_last_write_every_slot_is_free() {
 }
 
 #[test]
-fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
+fn a_read_that_nobody_answers_times_out_once_and_the_unit_is_recovered_and_initialised_again() {
     let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&DataPath::scsi()) };
     let (report, after) = bench(FakeUnit { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
@@ -342,7 +342,7 @@ fn changes(before: &BenchReport, now: &BenchReport, asked: AskedRows<'_>, max_sl
 }
 
 #[test]
-fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or_without_figures() {
+fn a_row_is_worse_than_its_baseline_outside_threshold_and_spread_or_without_figures() {
     let (before, _) = bench(unit(), &plan(&[DataPath::E4Stock, DataPath::Write16]));
     let mut before = before.unwrap();
     let set = |row: &mut Row, [min, median, max]: [f64; 3]| match &mut row.outcome {

@@ -342,7 +342,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_backup_with_the_serial_number_that_every_unit_gets_replaces_the_one_that_the_boot_loader_shows() {
+    fn a_backup_with_the_known_blocks_serial_number_replaces_the_one_that_the_boot_loader_shows() {
         let all = [filed("before it got its own", "3-1", [*known_blocks()[0].bytes(), block_one(1)])];
         for (shown, expected) in [("LAB-07", true), ("AAAABBBB0060", false), ("000000000000", false)] {
             let found = fitting(&boot_loader("3-1", shown), &[None, None], None, &all, &[]);

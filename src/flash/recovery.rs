@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_old_firmware_is_the_way_out_where_a_sector_keeps_its_old_contents_but_not_where_the_header_is() {
+    fn the_old_firmware_is_the_way_out_if_a_sector_does_not_erase_unless_it_is_the_first() {
         for (at, expected) in [(0, false), (0x1000, true)] {
             let error = RegisterError::NotErased { at: FlashAddress(at), count: 1 };
             assert_eq!(keeps_old(&FlashError::Registers(error)), expected);

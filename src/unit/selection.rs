@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_not_taken_for_one() {
+    fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_none() {
         let message = |text: &str| no_match(&text.parse().unwrap(), &[]).to_string();
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
         assert!(message("virtul").contains("did you mean `virtual`?"));

@@ -23,7 +23,7 @@ fn save(folder: &Path, name: &str, words: &[&str]) -> Value {
 }
 
 #[test]
-fn a_baselines_row_at_a_depth_that_the_transport_lacks_is_compared_with_the_best_row_of_its_size() {
+fn a_baselines_row_at_a_depth_that_is_missing_now_is_compared_with_the_best_row_of_its_size() {
     let folder = tempfile::tempdir().unwrap();
     let mut before = save(folder.path(), "uas.json", &["--path", "e4-255"]);
     assert_eq!(before["rows"][0]["depth"], 31);

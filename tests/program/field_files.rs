@@ -374,7 +374,7 @@ fn a_copy_that_ends_in_a_sector_or_in_another_order_is_not_restored() {
 }
 
 #[test]
-fn a_virtual_unit_takes_a_copy_as_its_flash_and_a_copy_gives_a_unit_its_configuration_and_firmware() {
+fn a_virtual_unit_takes_a_copy_as_its_flash_and_any_unit_its_configuration_and_firmware() {
     let home = home();
     let home = home.path();
     good(home, &["list", "--device", "virtual:u"]);

@@ -54,7 +54,7 @@ fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_profile_of_the_vendors_image_follows_calls_through_its_bank_stubs_and_counts_every_cycle() {
+fn a_profile_of_the_vendors_image_follows_calls_through_bank_stubs_and_counts_every_cycle() {
     let image = crate::chip_images::vendor();
     let profile = Rc::new(RefCell::new(Profile::new(Symbols::known(&image))));
     let mut driver = crate::chip_images::powered_on(&image, Speed::Super);

@@ -107,7 +107,7 @@ fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() 
 }
 
 #[test]
-fn a_unit_that_answers_e4_with_less_ends_each_command_in_an_error_that_says_so_and_keeps_its_flash() {
+fn a_unit_that_answers_e4_with_less_ends_each_command_in_an_error_and_keeps_its_flash() {
     let folder = workspace();
     let home = folder.path();
     fs::create_dir(home.join("unit")).unwrap();

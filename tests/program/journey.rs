@@ -113,7 +113,7 @@ fn the_demo_the_plan_and_doctor_each_fit_one_screen() {
 }
 
 #[test]
-fn after_a_power_failure_the_first_printed_command_finishes_the_write_and_the_identity_is_kept() {
+fn after_a_power_failure_the_first_printed_command_finishes_the_write_and_keeps_the_identity() {
     let (home, before, stopped) = interrupted();
     let on = stopped.commands()[0];
     let seen = at_terminal(home.path(), on);
@@ -188,7 +188,7 @@ fn cells_of_new_unit(home: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_blank_board_becomes_a_neutral_ssd_box_then_open_firmware_and_goes_back_by_printed_commands_alone() {
+fn printed_commands_alone_make_a_blank_board_a_neutral_ssd_box_then_a_gpu_dock_and_back() {
     use asm2464_chip::practice;
 
     a_boards_first_programming(&practice::image().to_file(), &practice::open_image().to_file());

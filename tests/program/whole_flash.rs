@@ -163,7 +163,7 @@ fn fails_when_gone(home: &Path) -> Value {
 }
 
 #[test]
-fn a_flash_that_reads_badly_is_read_until_two_readings_agree_and_no_copy_is_made_of_one_that_never_does() {
+fn a_flash_is_read_until_two_readings_agree_and_is_not_copied_if_they_never_do() {
     side_by_side(
         [
             ("unstable-reads = 5", None),

@@ -258,7 +258,7 @@ fn a_fence_that_the_gpu_writes_is_seen_by_e4_and_what_e5_writes_there_by_the_gpu
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn a_window_has_arrived_when_the_device_has_read_its_sentinel_and_one_that_nobody_takes_is_an_error() {
+fn a_window_has_arrived_once_its_sentinel_is_read_and_one_that_nobody_takes_is_an_error() {
     let sentinel = NonZeroU32::new(0x1234_5678).unwrap();
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&sentinel.get().to_le_bytes());

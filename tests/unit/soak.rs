@@ -89,7 +89,7 @@ fn assert_adds_up(report: &SoakReport) {
 }
 
 #[test]
-fn without_faults_every_byte_that_comes_back_is_the_one_sent_and_ctrl_c_ends_with_what_was_measured() {
+fn without_faults_every_byte_comes_back_as_sent_and_ctrl_c_ends_with_what_was_measured() {
     let report = soaked(&patched_practice(), "", 0);
     assert_eq!((counts(&report), report.ended), (vec![], Ended::Stopped));
     assert_eq!(report.left_out, []);
@@ -131,7 +131,7 @@ fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
 }
 
 #[test]
-fn a_unit_that_leaves_the_bus_is_soaked_on_when_it_is_back_and_ends_the_soak_when_it_stays_away() {
+fn a_unit_that_leaves_the_bus_is_soaked_on_once_it_is_back_and_else_ends_the_soak() {
     let fault = "[[fault]]\nkind = 'disconnect'\nopcode = 0x8A\nnth = 40\n";
     let report = soaked(&patched_practice(), &format!("back-after-ms = 100\n{fault}"), 1);
     assert_eq!((counts(&report), report.ended), (vec![(ErrorKind::Gone, 1)], Ended::Stopped));
@@ -206,7 +206,7 @@ fn error_registers_that_can_not_be_read_before_the_soak_are_reported_with_the_re
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn on_open_firmware_each_fault_of_a_request_is_one_error_and_everything_that_comes_back_is_compared() {
+fn on_open_firmware_each_fault_of_a_request_is_one_error_and_all_that_comes_back_is_compared() {
     let open = chip_images::open();
     for (kind, opcode, expected) in [
         ("timeout", 0xF2, ErrorKind::NoAnswer),

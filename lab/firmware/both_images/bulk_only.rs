@@ -96,7 +96,7 @@ fn halted_csw(unit: &mut Unit) -> (u8, u8) {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn in_the_vendors_image_a_command_with_less_data_than_the_host_asked_for_halts_the_pipe_before_its_csw() {
+fn the_vendors_image_halts_the_pipe_before_the_csw_of_a_command_with_less_data_than_asked() {
     let mut unit = on_bulk_only(&crate::chip_images::vendor(), Speed::Super);
     unit.begin(&[0x12, 0, 0, 0, 255, 0], 255, Direction::In).unwrap();
     assert_eq!(unit.receive(DATA_IN, 0).unwrap().len(), 76);
@@ -134,7 +134,7 @@ fn an_invalid_cbw_halts_both_pipes_until_a_bulk_only_reset(image: &Image) {
 }
 
 #[test]
-fn wrong_lengths_and_another_lun_halt_both_pipes_of_the_practice_image_until_a_bulk_only_reset() {
+fn wrong_lengths_and_another_lun_halt_both_pipes_of_the_practice_image_until_a_reset() {
     for (len, lun, sent) in [(0, 0, 31), (17, 0, 31), (6, 0x10, 31), (6, 0, 30)] {
         let mut cbw = b"USBC\x01\0\0\0\x24\0\0\0\x80".to_vec();
         cbw.extend([lun, len, 0x12, 0, 0, 0, 36]);

@@ -131,7 +131,7 @@ fn it_answers_the_requests_of_a_host_and_stalls_what_does_not_fit(image: &Image)
 }
 
 #[test]
-fn the_practice_image_stalls_requests_for_endpoints_of_the_other_setting_and_is_not_configured_after_a_port_reset() {
+fn practice_stalls_requests_for_the_other_settings_endpoints_and_a_reset_unconfigures_it() {
     let mut unit = on_bulk_only(&stock(), Speed::Super);
     for setup in [
         [0x80, 0, 1, 0, 0, 0, 2, 0],

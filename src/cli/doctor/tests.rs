@@ -297,7 +297,7 @@ fn a_gpu_on_another_bus_than_the_runtimes_is_bad_and_names_the_bus() {
 }
 
 #[test]
-fn open_firmware_under_an_id_that_no_runtime_opens_is_bad_and_the_page_names_those_that_one_opens() {
+fn open_firmware_under_an_id_that_no_runtime_opens_is_bad_and_the_page_names_the_others() {
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
     for (id, can_start) in [("ADD1:0001", true), ("3801:0001", true), ("ADD1:0002", false), ("174C:2464", false)] {
         seen.unit.id = id.parse().unwrap();
@@ -340,7 +340,7 @@ fn a_unit_that_the_system_may_suspend_is_noted_with_the_firmware_for_which_it_ma
 }
 
 #[test]
-fn the_governor_powersave_and_who_holds_the_runtimes_lock_are_noted_and_keep_nobody_from_starting() {
+fn the_governor_powersave_and_the_holder_of_a_runtimes_lock_are_only_noted() {
     let holder = Process { pid: 41, command: "python3\u{1b}[2J".to_owned() };
     let locks = vec![("/tmp/am_usb:3-7.lock".into(), holder)];
     let governors = vec!["performance".to_owned(), "powersave".to_owned()];
@@ -506,7 +506,7 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
 }
 
 #[test]
-fn a_report_is_diagnosed_again_with_the_same_page_and_a_later_versions_or_a_missing_fact_is_no_error() {
+fn a_report_is_diagnosed_again_with_the_same_page_and_new_or_missing_facts_are_no_error() {
     let options = DoctorOptions { no_write: false, compare: true };
     let ssd = "behind = { ssd = { bytes = 1048576 } }\n";
     let units = [

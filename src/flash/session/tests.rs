@@ -165,7 +165,7 @@ fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
 }
 
 #[test]
-fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_keeps_what_was_agreed_to() {
+fn a_write_without_a_backup_is_proposed_if_the_command_has_blocks_and_keeps_what_was_agreed() {
     let mut unit = examined();
     unit.again = vec![Permission::Unproven, Permission::OtherLine];
     let instead = |writes, names_blocks, is_at_stake, other_line| {

@@ -57,7 +57,7 @@ fn an_output_file_with_other_content_is_only_replaced_with_force() {
 }
 
 #[test]
-fn a_file_that_is_not_the_open_image_is_refused_with_the_way_to_build_it_and_nothing_is_written() {
+fn a_file_that_is_not_the_open_image_is_refused_and_the_way_to_build_it_is_shown() {
     for (len, code) in [(9207, "asmpatch::fetch::sha256"), (9206, "asmpatch::fetch::size")] {
         let server = Server::start(move |_, stream| send_file(stream, &vec![1; len]));
         let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn the_newest_open_firmware_takes_one_download_and_one_flash() {
 }
 
 #[test]
-fn an_id_that_is_no_file_is_fetched_for_a_flash_and_an_image_that_cant_be_had_leaves_the_unit_alone() {
+fn an_id_that_is_no_file_is_fetched_for_a_flash_and_if_that_fails_the_unit_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let flash = |image: &str| {
         let mut command = command(folder.path(), &["flash", image, "--device", "virtual:dock", "--yes"]);

@@ -110,7 +110,7 @@ fn units_that_are_written_at_once_have_their_names_on_their_lines() {
 /// Such as a terminal that another program has set so, while the user scrolls.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_stderr_that_takes_nothing_for_seconds_gets_what_brings_the_unit_back_once_it_takes_text_again() {
+fn a_stderr_that_hangs_for_seconds_gets_the_commands_back_once_it_takes_text_again() {
     let rig = rig();
     rig.cells();
     rig.tell("power-loss-after = 70000\n");

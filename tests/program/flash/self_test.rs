@@ -52,7 +52,7 @@ fn the_json_of_a_flash_has_no_self_test_unless_it_is_asked_for() {
 
 #[test]
 #[cfg(unix)]
-fn a_terminal_offers_a_self_test_that_names_what_it_measures_and_a_virtual_unit_is_replugged_for_it() {
+fn a_terminal_offers_a_self_test_says_what_it_measures_and_replugs_a_virtual_unit_for_it() {
     for (scenario, options) in [("", ""), ("factory = 'erased'\n", " --no-backup")] {
         let rig = Rig::new(scenario);
         let home = rig.home.path();

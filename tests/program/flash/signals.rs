@@ -33,7 +33,7 @@ fn shell(home: &Path, line: &str) -> Output {
 }
 
 #[test]
-fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_says_what_a_second_would_do() {
+fn the_first_signal_after_the_erase_lets_the_write_finish_and_says_what_a_second_would_do() {
     side_by_side([Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT], |signal| {
         let rig = Rig::new("[timing]\nerase-sector-ms = 30\n");
         let flash = flashing(&rig);
@@ -103,7 +103,7 @@ fn output_and_a_log_at_the_limit_of_a_files_size_stop_no_write() {
 }
 
 #[test]
-fn a_second_signal_ends_the_process_and_prints_the_units_state_and_the_commands_that_bring_it_back() {
+fn a_second_signal_ends_the_process_and_prints_the_units_state_and_the_commands_back() {
     // The flash is busy for most of a minute, during which a first signal must not end the process.
     let rig = Rig::new(ENDLESS);
     let mut flash = flashing(&rig);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_data_ends_by_the_hosts_packet_at_superspeed_and_by_the_units_at_high_speed() {
+    fn the_host_ends_a_request_without_data_at_superspeed_and_the_unit_at_high_speed() {
         const REQUEST: [u8; 8] = [0x00, 9, 1, 0, 0, 0, 0, 0];
         let mut memory = XdataMemory::new();
         let mut ep0 = Ep0::new();

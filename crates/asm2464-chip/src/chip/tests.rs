@@ -328,7 +328,7 @@ fn a_trace_keeps_the_last_instructions_with_the_registers_before_them() {
 }
 
 #[test]
-fn the_superspeed_links_state_goes_from_disabled_over_polling_to_u0_and_to_u3_while_suspended() {
+fn the_superspeed_link_goes_from_disabled_over_polling_to_u0_and_to_u3_while_suspended() {
     let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
     assert_eq!(xdata(&chip, 0x92F7), 0x40, "off the bus");
     chip.run(6);

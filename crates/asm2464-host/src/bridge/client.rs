@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_e4_that_ends_well_with_too_few_bytes_says_how_many_came_and_which_firmware_does_that() {
+    fn a_long_e4_that_ends_well_but_short_says_how_many_bytes_came_and_which_firmware_does_that() {
         for (expected, found, why) in [
             (4096, 0, "xdata_one_byte"),
             (1000, 1000 & 0xFF, "xdata_one_byte"),

@@ -485,7 +485,7 @@ fn what_a_unit_does_not_answer_is_unknown_and_a_unit_that_goes_is_an_error() {
 }
 
 #[test]
-fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_stops_before_the_first_write() {
+fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_nothing_is_written() {
     // The first two readings are compared with the plan. Then the backup reads each block twice.
     for misread in [[3, 4], [5, 6]] {
         let misread = misread.map(|nth| (0xE0, nth, Quirk::Misread));

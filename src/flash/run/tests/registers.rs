@@ -105,7 +105,7 @@ fn a_flash_that_may_hold_no_firmware_stays_without_its_protection() {
 }
 
 #[test]
-fn a_flash_that_is_written_gets_its_protection_back_and_counts_as_written_when_ctrl_c_follows() {
+fn a_written_flash_gets_its_protection_back_and_counts_as_written_when_ctrl_c_follows() {
     let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
     let unit = port.unit().clone();
     let protection = unit.lock().flash().status();

@@ -282,7 +282,7 @@ fn a_run_that_stops_with_the_protection_cleared_says_so() {
 
 /// Before the first change a fault costs only a reading: two agreeing readings of three are enough.
 #[test]
-fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_does_changes_nothing() {
+fn a_read_before_the_first_change_is_repeated_if_it_fails_and_nothing_changes_if_all_do() {
     side_by_side(["stall", "short-data"], |fault| {
         for (times, is_written) in [(1, true), (100_000, false)] {
             let rig = Rig::new("factory = 'open'\n");

@@ -188,7 +188,7 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
 }
 
 #[test]
-fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never() {
+fn with_a_gpu_an_initialised_patched_unit_answers_writes_over_uas_and_never_a_read() {
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
         let mut bridge = Bridge::new(port(patched_unit(behind)).uas().unwrap().unwrap());
         assert!(!bridge.is_ready().unwrap());

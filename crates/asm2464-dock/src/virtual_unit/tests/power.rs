@@ -412,7 +412,7 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
 }
 
 #[test]
-fn a_unit_whose_firmware_has_given_up_superspeed_comes_back_slow_from_a_cpu_reset_until_its_power_is_cut() {
+fn firmware_that_gave_up_superspeed_comes_back_slow_from_a_cpu_reset_until_a_power_cycle() {
     const SUPER_SPEED: XdataAddress = XdataAddress::main(0xCC30);
     let unit = Scenario::parse("factory = \"open\"").unwrap();
     let mut port = port(VirtualUnit::in_memory(unit, b"a unit", None).unwrap());

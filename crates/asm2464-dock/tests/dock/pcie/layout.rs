@@ -100,7 +100,7 @@ fn windows_are_left_alone_where_bars_are_in_use() {
 }
 
 #[test]
-fn a_function_decodes_an_access_if_one_bar_holds_all_of_it_and_every_bridge_above_forwards_it() {
+fn a_function_decodes_an_access_that_one_bar_holds_whole_and_every_bridge_above_forwards() {
     on(&gpu_behind_switches(), |pcie| {
         let mut survey = pcie.survey(Scope::USUAL).unwrap();
         let gpu = Bdf::new(4, 0, 0);

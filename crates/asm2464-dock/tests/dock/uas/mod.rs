@@ -268,7 +268,7 @@ fn transfers_that_never_return_end_the_command_and_no_other_begins() {
 }
 
 #[test]
-fn a_unit_that_goes_while_its_port_is_reset_is_reported_as_gone_and_any_other_failure_as_what_it_was() {
+fn a_unit_that_goes_during_a_port_reset_is_reported_as_gone_and_other_failures_as_they_are() {
     for (resetting, is_gone) in [(PipeError::Disconnected, true), (PipeError::Other("no".to_owned()), false)] {
         let (outcome, _) = inquire(Lies { resetting: Some(resetting), ..Lies::default() });
         assert_eq!((outcome.as_ref().unwrap_err().is_gone(), is_timeout(&outcome)), (is_gone, !is_gone), "{outcome:?}");
@@ -332,7 +332,7 @@ impl Workload for Inquiries {
 }
 
 #[test]
-fn if_one_cancel_ends_all_transfers_of_an_endpoint_no_other_command_ends_good_without_its_data() {
+fn if_one_cancel_ends_an_endpoints_transfers_no_other_command_ends_good_without_its_data() {
     let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
     let plan = Lies {
         status: Some(ready(1)),

@@ -279,7 +279,7 @@ fn a_device_that_is_gone_is_reported_as_gone_and_left_alone() {
 }
 
 #[test]
-fn a_device_that_is_gone_is_reported_as_gone_by_later_commands_too_if_its_transfers_do_not_return() {
+fn later_commands_also_report_a_device_as_gone_if_its_transfers_do_not_return() {
     let mut script = Script::new([Fail(PipeError::Disconnected), Fail(PipeError::Timeout)]);
     script.keeps_cancelled = true;
     let mut engine = over(script);

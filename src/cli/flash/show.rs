@@ -353,9 +353,12 @@ pub(in crate::cli) struct UnitJson<'a> {
     /// What would be or was written; nothing if the unit could not be examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<PlanJson<'a>>,
-    /// The unit after, once it is back.
+    /// The unit after, once it is back, with what runs on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<UnitAndFirmware<'a>>,
+    /// The firmware that is in its flash now; nothing if it is not what was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flashed: Option<String>,
     /// The version that it runs now, as the unit reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -477,6 +480,19 @@ fn unit_json<'a>(
         (_, Some(report)) => report.after.as_ref(),
         (_, None) => None,
     };
+    let written = firmware.to_string();
+    let before =
+        seen.map(|seen| UnitAndFirmware { unit: &seen.attached, firmware: seen.running.runs(&job.images).to_string() });
+    let after = after.map(|unit| {
+        let before = before.as_ref().map(|before| before.firmware.as_str());
+        let firmware = match (&error, report) {
+            (Some(_), _) => unit.state.to_string(),
+            (None, Some(report)) => running_after(report.runs, before, &written),
+            (None, None) => before.unwrap_or(&written).to_owned(),
+        };
+        UnitAndFirmware { unit, firmware }
+    });
+    let is_in_flash = matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Written(_));
     let self_test = test.as_ref().map(Result::as_ref);
     UnitJson {
         device: &unit.device,
@@ -489,14 +505,11 @@ fn unit_json<'a>(
         next: commands::next(unit, job, run).map(|command| command.to_string()),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
-        before: seen
-            .map(|seen| UnitAndFirmware { unit: &seen.attached, firmware: seen.running.runs(&job.images).to_string() }),
+        before,
         behind: seen.map(|seen| seen.running.behind().to_string()),
         plan: plan.map(|plan| plan_json(plan, job, unit)),
-        after: after.map(|unit| UnitAndFirmware {
-            unit,
-            firmware: if error.is_none() { firmware.to_string() } else { unit.state.to_string() },
-        }),
+        after,
+        flashed: is_in_flash.then_some(written),
         version: report.and_then(|report| report.version).map(|version| version.to_string()),
         runs: report.and_then(|report| report.runs),
         needs: if report.is_some_and(|report| report.needs_power) { Some("power") } else { None },
@@ -505,6 +518,16 @@ fn unit_json<'a>(
         error,
         self_test: self_test.and_then(Result::ok),
         self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), run)),
+    }
+}
+
+/// Says which firmware a unit runs to which `written` was flashed while it ran `before`.
+fn running_after(runs: Option<Runs>, before: Option<&str>, written: &str) -> String {
+    match (runs, before) {
+        // The chip's memory has the old code until the power goes.
+        (Some(Runs::Before), Some(before)) => before.to_owned(),
+        (Some(Runs::Unknown), Some(before)) if before != written => format!("{before} or {written}"),
+        _ => written.to_owned(),
     }
 }
 

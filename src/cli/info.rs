@@ -8,13 +8,15 @@ use crate::file_kind::flash_copy::{CopyExtent, FlashCopy};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
 use crate::image::OpenImage;
-use crate::patch::{self, Identified, PatchOnImage};
+use crate::patch::{self, Expectations, PatchOnImage};
 use crate::shell;
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
-use asm2464::flash::CONFIG_LEN;
-use asm2464::{AnyFailure, Failure};
+use asm2464::firmware::{
+    Area, BlockIndex, ConfigBlock, ConfigField, FileOffset, FirmwareVersion, FlashAddress, Image, Part, UsbId, ZeroRun,
+};
+use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SECOND_SLOT};
+use asm2464::{AnyFailure, Failure, Kind, ParseError};
 use serde::Serialize;
 
 use super::arguments::PatchDirs;
@@ -22,7 +24,7 @@ use super::backup::{self, ListedBackup};
 use super::context::Context;
 use super::errors::Exit;
 use super::user_files::{self, ImageFile};
-use super::{print, table};
+use super::{print, table, verify};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
 const MIN_FREE: u32 = 64;
@@ -34,10 +36,22 @@ const MAX_RANGES: usize = 4;
 /// Also describes a copy of a flash, the folder of a backup, and code without its container. Of any other file it says
 /// what it is, and which command takes it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch info patched.bin")]
+#[command(after_help = "Examples:\n  asmpatch info patched.bin\n  asmpatch info flash.bin --slot 2 -o slot-2.bin")]
 pub struct Args {
     /// The image, or the folder of a backup.
     file: PathBuf,
+
+    /// Describe the image in this slot of a copy of a flash.
+    #[arg(long, value_name = "1|2", value_parser = slot)]
+    slot: Option<FlashAddress>,
+
+    /// Write the image in the slot to IMAGE.
+    #[arg(short, long, value_name = "IMAGE", requires = "slot")]
+    output: Option<PathBuf>,
+
+    /// Replace IMAGE if it exists.
+    #[arg(long, requires = "output")]
+    force: bool,
 
     #[command(flatten)]
     patches: PatchDirs,
@@ -67,8 +81,14 @@ pub(super) struct InfoJson<'a> {
     open: Option<OpenImage>,
     /// The patches in it; nothing if the image is unknown.
     patches: Option<Vec<PatchOnImage<'a>>>,
-    /// Its areas, in file order. Of a copy of a flash: those of the image in its first slot.
+    /// The known image that somebody changed to this one, the patches in it, and where it has other bytes, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<String>,
+    /// Its areas, in file order. Of a copy of a flash: those of the image in the slot of --slot, or else in the first.
     map: Vec<Area>,
+    /// With -o: the file that was written, the image in the slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<[String; 1]>,
     /// For a copy of a flash: what it holds besides the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     flash: Option<FlashJson>,
@@ -92,6 +112,9 @@ struct FlashJson {
     product: Option<String>,
     /// Whether the second slot holds an image that would start.
     second_image: bool,
+    /// The version of that image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    second_version: Option<FirmwareVersion>,
     /// Bytes behind the blocks and the image that are not erased.
     rest: Vec<RestJson>,
 }
@@ -101,6 +124,7 @@ impl FlashJson {
         let zero = copy.block(BlockIndex::Zero);
         let text = |field| zero.as_ref().map(|block| block.text(field));
         let digits = |index| copy.block(index).map(|block| to_hex(block.bytes(), ""));
+        let second = copy.image_in(SECOND_SLOT);
         let rest = copy.rest();
         let rest = rest.iter().map(|range| RestJson { flash_address: range.start as u32, size: range.len() });
         Self {
@@ -109,7 +133,8 @@ impl FlashJson {
             usb_id: zero.as_ref().map(ConfigBlock::usb_id),
             serial: text(ConfigField::Serial),
             product: text(ConfigField::Product),
-            second_image: copy.second_image().is_ok(),
+            second_image: second.is_ok(),
+            second_version: second.ok().map(|image| image.version()).filter(|version| version.has_date()),
             rest: rest.collect(),
         }
     }
@@ -129,44 +154,111 @@ impl print::Document for InfoJson<'_> {
     const VERSION: u32 = 2;
 }
 
+/// Parses a slot of a flash. Returns where it begins.
+fn slot(text: &str) -> Result<FlashAddress, ParseError> {
+    match text {
+        "1" => Ok(FIRST_SLOT),
+        "2" => Ok(SECOND_SLOT),
+        _ => Err(ParseError(format!("a flash has the slots 1 and 2, not {text:?}"))),
+    }
+}
+
+/// Where the described image is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// It is the file, or in a backup.
+    File,
+    /// The file is its body, perhaps with the trailer.
+    Body,
+    /// In the slot of a copy of a flash that begins here.
+    Slot(FlashAddress),
+}
+
+impl Place {
+    /// Returns where an offset in the image's file is in the described file; `None` if it is not in it.
+    fn of(self, at: FileOffset) -> Option<FileOffset> {
+        match self {
+            Self::File => Some(at),
+            Self::Body => at.body_offset().map(|at| FileOffset(at.0)),
+            Self::Slot(start) => Some(FileOffset(start.0 + at.flash_address().0)),
+        }
+    }
+
+    /// Returns an image's areas that are in a file of `len` bytes, with their places in it.
+    fn map(self, image: &Image, len: usize) -> Vec<Area> {
+        let mut map = image.map(MIN_FREE);
+        map.retain_mut(|area| {
+            let Some(at) = self.of(area.file_offset) else { return false };
+            area.file_offset = at;
+            if let Self::Slot(start) = self {
+                area.flash_address.0 += start.0;
+            }
+            for run in &mut area.free {
+                run.file_offset = self.of(run.file_offset).unwrap_or(run.file_offset);
+            }
+            (at.0 as usize) < len
+        });
+        map
+    }
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file can't be read, if its container is invalid, or if it is of a kind that is not described.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    if backup_folder::is_one(&args.file) {
-        return backup(args);
+/// Fails if the file can't be read, if its container is invalid, if it is of a kind that is not described, or if the
+/// slot's image can't be written.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    if args.slot.is_none() && backup_folder::is_one(&args.file) {
+        return backup(args, context);
     }
     let (bytes, kind) = user_files::look(&args.file)?;
     let size = bytes.len();
     let mut flash = None;
-    let (image, container) = match kind {
-        FileKind::Flash(copy) if copy.bytes().len() < MAX_LOOKED_AT => {
-            let (image, words) = match copy.image() {
+    let (image, place, container) = match kind {
+        FileKind::Flash(copy) if size < MAX_LOOKED_AT => {
+            let start = args.slot.unwrap_or(FIRST_SLOT);
+            let at = FlashAddress(start.0 + CONFIG_LEN as u32);
+            let (image, words) = match copy.image_in(start) {
                 Ok(image) => {
-                    let words = format!("{} bytes at flash address 0x000100, valid", image.file_len());
+                    let words = format!("{} bytes at flash address 0x{:06X}, valid", image.file_len(), at.0);
                     (Some(image), words)
                 }
-                Err(error) => (None, no_container(copy.bytes().get(CONFIG_LEN..).unwrap_or_default(), &error)),
+                Err(error) => (None, no_container(bytes.get(at.0 as usize..).unwrap_or_default(), at, &error)),
             };
             flash = Some(copy);
-            (image, words)
+            (image, Place::Slot(start), words)
+        }
+        kind if args.slot.is_some() && !matches!(kind, FileKind::Flash(_)) => {
+            return Err(no_slot(args, &format!("it is {kind}, not a copy of a flash")).into());
         }
         FileKind::Body(image) => {
-            (Some(image), format!("none: code alone, {size} bytes; `asmpatch wrap` puts it into a container"))
+            let words = format!("none: code alone, {size} bytes; `asmpatch wrap` puts it into a container");
+            (Some(image), Place::Body, words)
         }
         kind => {
-            let image = ImageFile::of(&args.file, &bytes, &kind)?.image;
-            (Some(image), format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
+            let image = ImageFile::of(&args.file, &bytes, kind)?.image;
+            (Some(image), Place::File, format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };
-    let mut lines = flash.as_ref().map_or_else(Vec::new, |copy| flash_lines(copy));
+    if let Some(output) = &args.output {
+        let Some(image) = &image else { return Err(no_slot(args, &container).into()) };
+        user_files::write(&[(output, &image.to_file())], Some(&args.file), args.force)?;
+    }
+    let mut lines = flash.as_ref().map_or_else(Vec::new, flash_lines);
     lines.push(("container", container));
-    show(args, image.as_ref(), &bytes, lines, |info| info.flash = flash.as_ref().map(FlashJson::of))
+    let image = image.as_ref().map(|image| (image, place));
+    show(args, context, image, &bytes, lines, |info| info.flash = flash.as_ref().map(FlashJson::of))
+}
+
+/// The failure of a file that has no image in the slot that the user names.
+fn no_slot(args: &Args, why: &str) -> Failure {
+    let label = Kind::BadInput.code("asmpatch::info::no_slot");
+    let help = format!("see what is in it: `asmpatch info {}`", shell::path(&args.file));
+    Failure::new(label, format!("{} has no such image: {why}", args.file.display())).helped(help)
 }
 
 /// Describes the folder of a backup: the unit, and the firmware in it.
-fn backup(args: &Args) -> Result<Exit, AnyFailure> {
+fn backup(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let saved = backup_folder::load(&args.file)?;
     let filed = backup_folder::describe(&args.file)?;
     let mut lines = backup::lines(&filed);
@@ -178,27 +270,32 @@ fn backup(args: &Args) -> Result<Exit, AnyFailure> {
             let container = format!("{} bytes, valid", bytes.len());
             (Some(image), bytes, container)
         }
-        Err(error) => (None, saved.parts.concat(), no_container(&saved.parts[0], &error)),
+        Err(error) => {
+            let at = Part::One.flash_address();
+            (None, saved.parts.concat(), no_container(&saved.parts[0], at, &error))
+        }
     };
     lines.push(("container", container));
     lines.push(("restore", format!("asmpatch restore {}", shell::path(&args.file))));
-    show(args, image.as_ref(), &bytes, lines, |info| info.backup = Some(filed.into()))
+    let image = image.as_ref().map(|image| (image, Place::File));
+    show(args, context, image, &bytes, lines, |info| info.backup = Some(filed.into()))
 }
 
-/// Says why there is no image in the first slot. `first` is what is at its place: erased where its length field would be,
+/// Says why there is no image at this place in a flash. `first` is what is there: erased where its length field would be,
 /// it is no image at all, and what a container lacks tells nobody anything.
-fn no_container(first: &[u8], error: &Failure) -> String {
+fn no_container(first: &[u8], at: FlashAddress, error: &Failure) -> String {
     if first.iter().take(4).all(|byte| *byte == 0xFF) {
-        return "none: no image at flash address 0x000100".to_owned();
+        return format!("none: no image at flash address 0x{:06X}", at.0);
     }
     format!("none that would start: {error}")
 }
 
 /// Prints what is known of an image, after `lines` or with what `add` adds to the JSON. `bytes` are the image's, or
-/// those of the flash that it is in.
+/// those of the file that it is in.
 fn show(
     args: &Args,
-    image: Option<&Image>,
+    context: &Context,
+    image: Option<(&Image, Place)>,
     bytes: &[u8],
     mut lines: Vec<(&'static str, String)>,
     add: impl FnOnce(&mut InfoJson<'_>),
@@ -214,19 +311,30 @@ fn show(
         image: None,
         open: None,
         patches: None,
+        changed: None,
         map: Vec::new(),
+        written: args.output.as_ref().map(|output| [output.display().to_string()]),
         flash: None,
         backup: None,
     };
-    if let Some(image) = image {
-        info.map = image.map(MIN_FREE);
-        match patch::identify(&library, image, image.sha256()) {
-            Some(Identified { base, original, patches }) => {
-                let on_image = |patch| PatchOnImage::new(patch, &base, &original, image);
-                info.patches = Some(patches.into_iter().map(on_image).collect());
-                info.image = Some(library.image_words(&base, image.version()));
+    if let Some((image, place)) = image {
+        info.map = place.map(image, bytes.len());
+        let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
+        let expect = Expectations { originals: Some(&originals), ..Expectations::default() };
+        let verification = patch::verify(&library, image, &expect);
+        match &verification.base {
+            Some(base) => {
+                let mut patches = verify::patches(&verification);
+                for hunk in patches.iter_mut().flat_map(|patch| &mut patch.hunks) {
+                    hunk.file_offset = place.of(hunk.file_offset).unwrap_or(hunk.file_offset);
+                }
+                info.patches = Some(patches);
+                info.image = Some(library.image_words(base, image.version()));
             }
-            None => info.open = OpenImage::of(image),
+            None => {
+                info.open = OpenImage::of(image);
+                info.changed = if info.open.is_none() { verification.changed_words(&library) } else { None };
+            }
         }
         let version = image.version();
         info.version = if info.open.is_none() && version.has_date() { Some(version) } else { None };
@@ -239,10 +347,20 @@ fn show(
     outln!("{}", args.file.shown());
     lines.extend(info.version.map(|version| ("version", version.to_string())));
     lines.extend([("SHA-256", info.sha256.to_string()), ("MD5", info.md5.to_string())]);
-    lines.extend(image.map(|image| image_lines(image, &info)).unwrap_or_default());
+    lines.extend(image.map(|(image, _)| image_lines(image, &info)).unwrap_or_default());
     table::print_labelled(2, lines);
     if image.is_some() {
         print_map(&info.map);
+    }
+    if let Some((output, (image, _))) = args.output.as_ref().zip(image) {
+        let (len, sha256) = (image.file_len(), image.sha256());
+        outln!("wrote {}: {len} bytes, SHA-256 {}", output.shown(), context.digest(&sha256));
+        if !context.is_quiet {
+            outln!("next: asmpatch verify --boot {}", shell::path(output));
+        }
+    } else if info.flash.as_ref().is_some_and(|flash| flash.second_image) && !context.is_quiet {
+        let (file, output) = (shell::path(&args.file), shell::path(args.file.with_extension("slot-2.bin")));
+        outln!("next, take the image in slot 2 out of the copy:\n  asmpatch info {file} --slot 2 -o {output}");
     }
     Ok(Exit::Done)
 }
@@ -257,6 +375,9 @@ fn image_lines(image: &Image, info: &InfoJson<'_>) -> Vec<(&'static str, String)
         ];
     }
     let (Some(base), Some(patches)) = (&info.image, &info.patches) else {
+        if let Some(changed) = &info.changed {
+            return vec![("image", changed.shown().to_string())];
+        }
         return vec![("image", "unknown: not a known image, with or without the known patches".to_owned())];
     };
     let mut lines = vec![("image", base.shown().to_string())];
@@ -282,7 +403,7 @@ fn block_lines(zero: Option<&ConfigBlock>, one: Option<&ConfigBlock>) -> [(&'sta
     [("block 0", zero), ("block 1", one)]
 }
 
-/// Describes a copy of a flash, apart from its first image.
+/// Describes a copy of a flash, apart from the image in the slot that is shown.
 fn flash_lines(copy: &FlashCopy) -> Vec<(&'static str, String)> {
     let mut lines = vec![("flash", format!("{}, {} bytes", copy.extent(), copy.bytes().len()))];
     let [zero, one] = BlockIndex::ALL.map(|index| copy.block(index));
@@ -290,8 +411,8 @@ fn flash_lines(copy: &FlashCopy) -> Vec<(&'static str, String)> {
     if copy.extent() == CopyExtent::Page {
         return lines;
     }
-    let second = match copy.second_image() {
-        Ok(image) => format!("an image of {} bytes", image.file_len()),
+    let second = match copy.image_in(SECOND_SLOT) {
+        Ok(image) => format!("an image of {} bytes, {}", image.file_len(), image.version().words()),
         Err(_) => "no image".to_owned(),
     };
     lines.push(("slot 2", second));

@@ -206,16 +206,19 @@ impl ImageFile {
     /// As for [`read_image`], and if the container is invalid.
     pub fn read(path: &Path) -> Result<Self, AnyFailure> {
         let (bytes, kind) = look(path)?;
-        Self::of(path, &bytes, &kind)
+        Self::of(path, &bytes, kind)
     }
 
     /// Takes the image in a file that was looked at.
     ///
     /// # Errors
     /// As for [`ImageFile::read`].
-    pub fn of(path: &Path, bytes: &[u8], kind: &FileKind) -> Result<Self, AnyFailure> {
-        check_image(path, bytes.len(), kind)?;
-        let image = Image::parse(bytes).map_err(in_file(path))?;
+    pub fn of(path: &Path, bytes: &[u8], kind: FileKind) -> Result<Self, AnyFailure> {
+        check_image(path, bytes.len(), &kind)?;
+        let image = match kind {
+            FileKind::Image(image) => image,
+            _ => Image::parse(bytes).map_err(in_file(path))?,
+        };
         Ok(Self { image, sha256: Sha256Digest::of(bytes) })
     }
 }

@@ -418,14 +418,16 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     if let Some(open) = open {
         return open.to_string();
     }
-    let Some(base) = &verification.base else { return "unknown image".to_owned() };
+    let Some(base) = &verification.base else {
+        return verification.changed_words(library).unwrap_or_else(|| "unknown image".to_owned());
+    };
     let version = verification.image.as_ref().map(Image::version);
     let base = version.map_or_else(|| library.image_name(base), |version| library.image_words(base, version));
     format!("{base}, {}", verification.patches_words())
 }
 
 /// Returns the patches in an image, if its base is known.
-fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'a>> {
+pub(super) fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'a>> {
     match (verification.base, &verification.original, &verification.image) {
         (Some(base), Some(original), Some(image)) => {
             verification.patches.iter().map(|patch| PatchOnImage::new(patch, &base, original, image)).collect()

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use asm2464::Failure;
-use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, Image};
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image};
 use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SECOND_SLOT, SECTOR_LEN, Slot};
 
 /// Bytes that [`FlashCopy::rest`] takes together.
@@ -42,7 +42,7 @@ impl FlashCopy {
         }
         let copy = Self { bytes: bytes.to_vec() };
         let has_block = BlockIndex::ALL.into_iter().any(|index| copy.block(index).is_some());
-        let has_image = copy.image().is_ok() || copy.second_image().is_ok();
+        let has_image = copy.image().is_ok() || copy.image_in(SECOND_SLOT).is_ok();
         (has_block || has_image).then_some(copy)
     }
 
@@ -73,12 +73,12 @@ impl FlashCopy {
         self.slot().image()
     }
 
-    /// Parses the image in the second slot.
+    /// Parses the image in the slot that begins at this address.
     ///
     /// # Errors
     /// As [`Image::parse`].
-    pub fn second_image(&self) -> Result<Image, Failure> {
-        Slot::at(SECOND_SLOT, &self.bytes).image()
+    pub fn image_in(&self, slot: FlashAddress) -> Result<Image, Failure> {
+        Slot::at(slot, &self.bytes).image()
     }
 
     /// The ranges behind the blocks and the image that are not erased, in units of 256 bytes; neighbours are
@@ -132,7 +132,7 @@ pub(crate) mod tests {
             let copy = FlashCopy::of(&bytes).unwrap();
             assert_eq!((copy.extent(), copy.image().unwrap()), (CopyExtent::Sectors, image));
             assert_eq!(copy.rest(), [0x1_FF00..0x2_0000, 0x10_0000..0x10_0300]);
-            assert!(copy.second_image().is_err());
+            assert!(copy.image_in(SECOND_SLOT).is_err());
         }
     }
 
@@ -141,7 +141,7 @@ pub(crate) mod tests {
         let first = dump(&practice::image());
         let mut bytes = first.clone();
         bytes[SLOT_LEN..2 * SLOT_LEN].copy_from_slice(&dump(&practice::open_image())[..SLOT_LEN]);
-        assert_eq!(FlashCopy::of(&bytes).unwrap().second_image().unwrap(), practice::open_image());
+        assert_eq!(FlashCopy::of(&bytes).unwrap().image_in(SECOND_SLOT).unwrap(), practice::open_image());
         // Erased blocks, as on a unit that never got any, in copies of any length.
         bytes[..CONFIG_LEN].fill(0xFF);
         let doubled = [&bytes[..], &bytes].concat();
@@ -171,7 +171,7 @@ pub(crate) mod tests {
         fn any_bytes_behind_a_block_never_panic(bytes: Vec<u8>) {
             let bytes = [&dump(&practice::open_image())[..0x100], &bytes].concat();
             let copy = FlashCopy::of(&bytes).unwrap();
-            let _ = (copy.image(), copy.second_image(), copy.rest(), copy.extent());
+            let _ = (copy.image(), copy.image_in(SECOND_SLOT), copy.rest(), copy.extent());
         }
     }
 }

@@ -344,7 +344,13 @@ fn length_field(file: &[u8]) -> usize {
 /// Whether a file has a plausible length field before its code.
 fn is_damaged_image(file: &[u8]) -> bool {
     let is_length = (1..=MAX_BODY_LEN).contains(&length_field(file));
-    is_length && file.get(4) == Some(&LJMP) && file.len() <= 2 * MAX_FILE_LEN
+    is_length && !is_icon_of_two(file) && file.get(4) == Some(&LJMP) && file.len() <= 2 * MAX_FILE_LEN
+}
+
+/// Whether a file is an icon of two pictures, whose header reads as a length and an LJMP. The first picture lies behind the
+/// directory. Source: the ICO format: a header of 6 bytes, and 16 for each picture, the last 4 of which are its place.
+fn is_icon_of_two(file: &[u8]) -> bool {
+    file.starts_with(&[0, 0, 1, 0, 2, 0]) && file.get(18..22) == Some(&[6 + 2 * 16, 0, 0, 0])
 }
 
 /// Recognises a file that makes sense when the bytes of each group are in the other order.
@@ -475,6 +481,7 @@ mod tests {
         library[..2].copy_from_slice(b"MZ");
         library[0x3C] = 0x80;
         library[0x96..0x98].copy_from_slice(&0x2102u16.to_le_bytes());
+        let icon = [&[0, 0, 1, 0, 2, 0, 32, 32, 0, 0, 1, 0, 32, 0, 0, 4, 0, 0, 38][..], &[0; 40]].concat();
         let name = b"\x02\x06\x00\x03MOD\x00";
         let sum = name.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
         let keil = [name.as_slice(), &[sum]].concat();
@@ -486,6 +493,7 @@ mod tests {
             (b"!<arch>\nmain.rel/", "a compiler's library"),
             (b"\xCF\xFA\xED\xFE", "a program of another system (mach)"),
             (b"\x89PNG\r\n\x1A\n", "a picture (png)"),
+            (&icon, "a picture (ico)"),
             (&tar, "an archive (tar)"),
             (b"MZ\0\0", "a Windows program"),
             (&library, "a Windows library"),

@@ -37,7 +37,7 @@ pub(super) fn patched_already(library: &Library, image: &Image, digest: Sha256Di
 fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> Failure {
     let has_patches = |image: &&Sha256Digest| library.iter().any(|patch| !patch.hunks(image).is_empty());
     let known: Vec<_> = library.images().keys().filter(has_patches).map(|image| library.image_name(image)).collect();
-    if library.knows_version(image.version()) {
+    if library.image_of_version(image.version()).is_some() {
         let label = Kind::BadInput.code("asmpatch::patch::unknown_changes");
         let message = format!(
             "the image has {} and other changes than the known patches: SHA-256 {sha256}",

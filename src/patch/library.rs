@@ -15,7 +15,8 @@ pub struct Library {
     /// The ids of the patches that are not trusted.
     unvouched: BTreeSet<String>,
     images: BTreeMap<Sha256Digest, String>,
-    versions: BTreeSet<FirmwareVersion>,
+    /// The known images by their versions.
+    versions: BTreeMap<FirmwareVersion, Sha256Digest>,
 }
 
 impl Library {
@@ -93,12 +94,12 @@ impl Library {
     /// images can take patches that change only the configuration.
     pub fn know(&mut self, sha256: Sha256Digest, name: &str, version: FirmwareVersion) {
         self.images.insert(sha256, name.to_owned());
-        self.versions.insert(version);
+        self.versions.insert(version, sha256);
     }
 
-    /// Whether an image of this version is known. Another image of the version is a modified one.
-    pub fn knows_version(&self, version: FirmwareVersion) -> bool {
-        self.versions.contains(&version)
+    /// Returns the known image of this version. Another image of the version is a modified one.
+    pub fn image_of_version(&self, version: FirmwareVersion) -> Option<Sha256Digest> {
+        self.versions.get(&version).copied()
     }
 
     /// Returns the known unpatched images, with their names.

@@ -40,6 +40,18 @@ fn a_baselines_row_at_a_depth_that_is_missing_now_is_compared_with_the_best_row_
 }
 
 #[test]
+fn a_baseline_that_powershell_wrote_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = save(folder.path(), "before.json", &["--path", "config-read"]).to_string();
+    let utf16: Vec<u8> = "\u{FEFF}".encode_utf16().chain(before.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    fs::write(folder.path().join("utf16.json"), utf16).unwrap();
+    let words = ["--path", "config-read", "--baseline", "utf16.json", "--max-slower", "100", "--json"];
+    let output = bench(folder.path(), &words);
+    let now: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((now["changes"][0]["path"].as_str(), output.status.code()), (Some("config-read"), Some(0)), "{now:#}");
+}
+
+#[test]
 fn a_baselines_row_that_the_options_leave_out_is_named_and_does_not_fail() {
     let folder = tempfile::tempdir().unwrap();
     save(folder.path(), "both.json", &["--path", "e4-255,config-read"]);

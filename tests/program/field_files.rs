@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use asm2464::firmware::Image;
+use asm2464::firmware::{BodyOffset, Image};
 use asm2464::flash::DUMP_LEN;
 use asm2464_chip::practice;
 
@@ -100,6 +100,13 @@ fn code_without_its_container_is_shown_and_wrapped() {
     for name in ["fw.bin", "no-header.bin"] {
         let shown = good(home.path(), &["info", name]);
         assert!(shown.contains("none: code alone") && shown.contains("250123.85.00.00"), "{shown}");
+        // The code begins with the file, without a header before it.
+        let map = json(home.path(), &["info", name, "--json"])["map"].clone();
+        assert_eq!((&map[0]["area"], &map[0]["file_offset"]), (&"common".into(), &0.into()), "{map:#}");
+        assert_eq!(map[0]["free"][0]["file_offset"], 2, "{map:#}");
+        let trailer = map.as_array().unwrap().iter().find(|area| area["area"] == "trailer");
+        let at = if name == "fw.bin" { None } else { Some(BODY_LEN.into()) };
+        assert_eq!(trailer.map(|trailer| trailer["file_offset"].clone()), at, "{map:#}");
         for words in [&["patch", name, "-o", "x.bin"][..], &["flash", name, "--device", "virtual:u", "--yes"]] {
             let printed = refused(home.path(), words, 3);
             assert!(printed.contains("code without its container"), "{printed}");
@@ -247,11 +254,13 @@ fn copies_of_a_flash_are_shown() {
     let mut other = fs::read(home.path().join("dump.bin")).unwrap();
     other[0x18_0000..0x18_0010].fill(1);
     fs::write(home.path().join("other.bin"), &other).unwrap();
-    let shown = good(home.path(), &["info", "other.bin"]);
+    let shown = good(home.path(), &["info", "other.bin"]).split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "a copy of a flash, 2097152 bytes",
         "174C:2464 ASM246X USB4 NVMe, serial 7FE1CB80797F",
         "1281 bytes at flash address 0x000100",
+        // From the beginning of the copy, and not of the image.
+        "header - 0x00100 0x000100",
         "slot 2",
         "0x180000..0x1800FF, 256 bytes",
     ] {
@@ -266,6 +275,45 @@ fn copies_of_a_flash_are_shown() {
         let shown = good(home.path(), &["info", name]);
         assert!(shown.contains(what) && shown.contains("7FE1CB80797F"), "{shown}");
     }
+}
+
+#[test]
+fn the_image_in_the_second_slot_is_taken_out_by_the_command_that_info_prints() {
+    let home = home();
+    let home = home.path();
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    good(home, &["patch", "practice.bin", "-o", "patched.bin"]);
+    let mut image = Image::parse(&fs::read(home.join("patched.bin")).unwrap()).unwrap();
+    assert!(image.replace(BodyOffset(0x5878), &[image.body()[0x5878] ^ 1]));
+    let file = image.to_file();
+    let mut copy = fs::read(home.join("dump.bin")).unwrap();
+    copy[0x2_0100..][..file.len()].copy_from_slice(&file);
+    fs::write(home.join("copy.bin"), copy).unwrap();
+
+    let shown = good(home, &["info", "copy.bin"]);
+    assert!(shown.contains("slot 2     an image of 98016 bytes, version 261121.00.00.01"), "{shown}");
+    let (_, command) = shown.split_once("out of the copy:\n  asmpatch ").unwrap();
+    let words: Vec<&str> = command.lines().next().unwrap().split(' ').collect();
+    let shown = good(home, &words);
+    assert!(fs::read(home.join(words.last().unwrap())).unwrap() == file);
+    let changed = "practice with status-0x2a12, and 1 other byte (c:0x5878)";
+    assert!(shown.contains(changed) && shown.contains("98016 bytes at flash address 0x020100, valid"), "{shown}");
+    assert!(shown.contains("next: asmpatch verify --boot copy.slot-2.bin"), "{shown}");
+
+    let shown = json(home, &["info", "copy.bin", "--slot", "2", "--json"]);
+    assert_eq!((&shown["changed"], &shown["flash"]["second_version"]), (&changed.into(), &"261121.00.00.01".into()));
+    for key in ["file_offset", "flash_address"] {
+        assert_eq!(shown["map"][0][key], 0x2_0100, "{key}");
+    }
+    for (words, why) in [
+        (&["info", "dump.bin", "--slot", "2", "-o", "x.bin"][..], "no image at flash address 0x020100"),
+        (&["info", "practice.bin", "--slot", "2"], "it is an image, not a copy of a flash"),
+    ] {
+        let printed = refused(home, words, 3);
+        assert!(printed.contains(why) && !home.join("x.bin").exists(), "{printed}");
+    }
+    refused(home, &["info", "copy.bin", "--slot", "3"], 2);
+    refused(home, &["info", "copy.bin", "-o", "x.bin"], 2);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The vendor's image in asmpatch's commands, from `flash` to `restore`. `ASMPATCH_VENDOR_IMAGE` names the image.
 
+use asm2464::firmware::{BodyOffset, Image};
+
 use crate::chip_images;
 use crate::program::process::{good, json, run};
 
@@ -41,6 +43,23 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     let stock = json(home, &["flash", vendor, "--device", unit, "--yes", "--json", "--stock-identity"]);
     assert_eq!(stock[0]["after"]["usb_id"], "174C:2464");
     assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_changed_image_is_described_by_its_patches_and_its_other_bytes() {
+    let vendor = &chip_images::path("ASMPATCH_VENDOR_IMAGE");
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    good(home, &["patch", vendor, "-o", "patched.bin"]);
+    let mut image = Image::parse(&std::fs::read(home.join("patched.bin")).unwrap()).unwrap();
+    assert!(image.replace(BodyOffset(0x5878), &[image.body()[0x5878] ^ 1]));
+    std::fs::write(home.join("changed.bin"), image.to_file()).unwrap();
+    let shown = good(home, &["info", "changed.bin"]);
+    assert!(shown.contains("240417 with status-0x2a12, and other bytes, which asmpatch can't name"), "{shown}");
+    good(home, &["download", "--from", vendor]);
+    let shown = good(home, &["info", "changed.bin"]);
+    assert!(shown.contains("240417 with status-0x2a12, and 1 other byte (c:0x5878)"), "{shown}");
 }
 
 #[test]

@@ -197,7 +197,7 @@ pub fn file_kind(data: &[u8]) {
     let kind = FileKind::of(data);
     let _ = kind.to_string();
     if let FileKind::Flash(copy) = kind {
-        let _ = (copy.image(), copy.second_image(), copy.rest());
+        let _ = (copy.image(), copy.image_in(asm2464::flash::SECOND_SLOT), copy.rest());
         if let Some(backup) = Backup::of_copy(&copy) {
             assert!(data.starts_with(backup.blocks.as_flattened()));
         }

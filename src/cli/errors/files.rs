@@ -164,6 +164,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";
+    "asmpatch::info::no_slot", "only a copy of a flash has slots, as programmers read it, with an image in each or in one";
     "asmpatch::interrupted", "nothing is left half done; run the command again";
     "asmpatch::log::file", "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate",

@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::flash::decide::{NewFirmware, UnknownImage};
 use crate::flash::recovery::ImageRef;
 use crate::image::{Images, Proof};
-use crate::patch::{self, ConfigEdits, Difference, Expectations};
+use crate::patch::{self, ConfigEdits, Expectations};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BodyOffset, BridgeState, ConfigBlock, ConfigField, Image, Part};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Part};
 use asm2464::{AnyFailure, Failure, Kind};
 
 use super::Args;
@@ -56,10 +56,7 @@ impl ImageToWrite {
         let firmware = &proof.known.firmware;
         let unknown = match verification.base {
             None if firmware.open().is_some() => None,
-            None if library.knows_version(read.image.version()) => {
-                Some(UnknownImage::Changed(changed(&read.image, &verification.differences)))
-            }
-            None => Some(UnknownImage::Version),
+            None => Some(verification.changed_words(library).map_or(UnknownImage::Version, UnknownImage::Changed)),
             Some(_) => None,
         };
         if unknown.is_some() {
@@ -84,28 +81,6 @@ impl ImageToWrite {
         let subject = NewFirmware { proof, unknown, from_virtual: false, serial_given: args.gives_serial() };
         Ok(Self { subject, named, images, words, edits })
     }
-}
-
-/// The most places of changed bytes that are named; `verify` lists each byte.
-const MAX_PLACES: usize = 4;
-
-/// Says what somebody changed in an image of a known version. There are no differences if its original is not at hand.
-fn changed(image: &Image, differences: &[Difference]) -> String {
-    let version = image.version();
-    // Behind the body are magic, checksum and CRC, which follow from it.
-    let end = BodyOffset(image.body().len() as u32).file_offset();
-    let bytes: Vec<&Difference> = differences.iter().filter(|byte| byte.file_offset < end).collect();
-    if bytes.is_empty() {
-        return format!("{version} with changes that asmpatch can't name without the original");
-    }
-    let places = bytes.chunk_by(|a, b| a.file_offset.0 + 1 == b.file_offset.0);
-    let places: Vec<String> = places
-        .map(|place| place[0].address.map_or_else(|| place[0].file_offset.to_string(), |at| at.to_string()))
-        .collect();
-    let more = if places.len() > MAX_PLACES { " and elsewhere" } else { "" };
-    let plural = if bytes.len() == 1 { "byte" } else { "bytes" };
-    let named = places[..places.len().min(MAX_PLACES)].join(", ");
-    format!("{version} with {} changed {plural}, at {named}{more}", bytes.len())
 }
 
 /// Checks what an unknown image is: only one that boots as the vendor's kind is written.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, FirmwareVersion, FlashAddress, Image};
+use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, FlashAddress, Image};
 use asm2464::{AnyFailure, Failure, Kind, Label};
 use serde::Serialize;
 
@@ -12,6 +12,9 @@ use super::identify::{Identified, identify, patches_in};
 use super::library::Library;
 use super::receipt::{Receipt, ReceiptImage, ReceiptPatch};
 use super::set::PatchSet;
+
+/// The most places of other bytes that are named in words.
+const MAX_PLACES: usize = 4;
 
 /// What to compare a file with, in addition to checking its container.
 #[derive(Default)]
@@ -41,6 +44,8 @@ pub struct Verification<'a> {
     pub base: Option<Sha256Digest>,
     /// The patches in the file.
     pub patches: Vec<&'a Patch>,
+    /// The known image that an unknown one is compared with, and the patches that it is expected to have.
+    pub compared: Option<(Sha256Digest, Vec<&'a Patch>)>,
     /// What is wrong with the file; empty if nothing is.
     pub findings: Vec<AnyFailure>,
     /// Bytes that differ from what they should be, ascending.
@@ -56,6 +61,7 @@ impl Verification<'_> {
             original: None,
             base: None,
             patches: Vec::new(),
+            compared: None,
             findings: Vec::new(),
             differences: Vec::new(),
         }
@@ -84,6 +90,31 @@ impl Verification<'_> {
     pub fn patches_words(&self) -> String {
         let ids: Vec<&str> = self.patches.iter().map(|patch| patch.id.as_str()).collect();
         if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) }
+    }
+
+    /// Describes an unknown image by the known one that it was most likely made from: the patches in it, and where it has
+    /// other bytes. `None` for any other file.
+    pub fn changed_words(&self, library: &Library) -> Option<String> {
+        let (image, (base, patches)) = (self.image.as_ref()?, self.compared.as_ref()?);
+        let ids: Vec<&str> = patches.iter().map(|patch| patch.id.as_str()).collect();
+        let known = match &ids[..] {
+            [] => format!("{} with", library.image_name(base)),
+            ids => format!("{} with {}, and", library.image_name(base), ids.join(", ")),
+        };
+        // Behind the body are magic, checksum and CRC, which follow from it.
+        let in_body = |byte: &&Difference| byte.file_offset < image.trailer_offset();
+        let bytes: Vec<&Difference> = self.differences.iter().filter(in_body).collect();
+        if bytes.is_empty() {
+            return Some(format!("{known} other bytes, which asmpatch can't name without the original"));
+        }
+        let places = bytes.chunk_by(|a, b| a.file_offset.0 + 1 == b.file_offset.0).map(|place| place[0]);
+        let mut places: Vec<String> = places
+            .map(|at| at.address.map_or_else(|| at.file_offset.to_string(), |address| address.to_string()))
+            .collect();
+        let more = if places.len() > MAX_PLACES { " and elsewhere" } else { "" };
+        places.truncate(MAX_PLACES);
+        let plural = if bytes.len() == 1 { "byte" } else { "bytes" };
+        Some(format!("{known} {} other {plural} ({}{more})", bytes.len(), places.join(", ")))
     }
 
     /// Whether the only finding is that the file comes from no known image.
@@ -205,14 +236,12 @@ fn check_expected<'a>(
     }
 }
 
-/// Adds the differing bytes. Without the original, adds the hunks whose bytes no patch explains.
-fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verification: &mut Verification<'_>) {
-    let base = expect
-        .image
-        .or(expect.receipt.map(|receipt| receipt.input.sha256))
-        .or(verification.base)
-        .or_else(|| guess_base(library, verification.image.as_ref()?.version(), expect));
-    let Some(base) = base else { return };
+/// Adds the differing bytes. Without the original, adds the hunks whose bytes no patch explains, unless the base is
+/// known by the version alone.
+fn compare<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>, verification: &mut Verification<'a>) {
+    let named = expect.image.or(expect.receipt.map(|receipt| receipt.input.sha256)).or(verification.base);
+    let of_version = || library.image_of_version(verification.image.as_ref()?.version());
+    let Some(base) = named.or_else(of_version) else { return };
     let identified = verification.base == Some(base);
     let original = match &verification.original {
         Some(original) if identified => Some(original.clone()),
@@ -220,25 +249,30 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
     };
     // The container may be invalid, but its header has a fixed length.
     let body = file.get(BodyOffset(0).file_offset().0 as usize..).unwrap_or_default();
-    let Some(mut expected) = original else {
-        verification.findings.extend(foreign_hunks(library, body, &base));
-        return;
-    };
-    let patches = match expect.receipt {
+    let mut patches: Vec<&Patch> = match expect.receipt {
         Some(receipt) => receipt.patches.iter().filter_map(|patch| library.get(&patch.id)).collect(),
         None if identified => verification.patches.clone(),
         None => patches_in(library, body, &base),
+    };
+    patches.retain(|patch| !patch.hunks(&base).is_empty());
+    if verification.base.is_none() {
+        // A receipt may name an image that nobody knows.
+        verification.compared = if library.images().contains_key(&base) {
+            Some((base, patches.clone()))
+        } else {
+            of_version().map(|base| (base, patches_in(library, body, &base)))
+        };
+    }
+    let Some(mut expected) = original else {
+        if named.is_some() {
+            verification.findings.extend(foreign_hunks(library, body, &base));
+        }
+        return;
     };
     for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
         let _ = expected.replace(hunk.at.body_offset(), &hunk.new);
     }
     verification.differences = differences(&expected.to_file(), file);
-}
-
-/// Returns the available image of this version. An unidentified file was most likely made from it.
-fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations<'_>) -> Option<Sha256Digest> {
-    let originals = expect.originals?;
-    library.images().keys().copied().find(|base| originals(base).is_some_and(|image| image.version() == version))
 }
 
 fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verification<'_>) {

@@ -8,9 +8,10 @@ use super::super::Selection;
 use super::*;
 
 fn patched() -> (Library, Vec<u8>, Receipt) {
-    let library = Library::of_repository().unwrap();
+    let mut library = Library::of_repository().unwrap();
     let image = practice::image();
     let digest = image.sha256();
+    library.know(digest, "practice", image.version());
     let patched = PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap();
     (library, patched.image.to_file(), patched.receipt)
 }
@@ -53,6 +54,35 @@ fn every_byte_that_differs_is_named_if_the_original_is_available() {
     // Without a receipt, the version tells which image it most likely was.
     let expect = Expectations { originals: Some(&practice_original), ..Default::default() };
     assert_eq!(verify_file(&library, &foreign, &expect).differences, verification.differences);
+}
+
+#[test]
+fn an_unknown_image_is_described_by_the_known_one_its_patches_and_its_other_bytes() {
+    let (library, file, _) = patched();
+    let words = |image: &Image, originals| {
+        let expect = Expectations { originals, ..Default::default() };
+        verify(&library, image, &expect).changed_words(&library)
+    };
+    let available: Option<Originals<'_>> = Some(&practice_original);
+    let patched = Image::parse(&file).unwrap();
+    assert_eq!([words(&patched, available), words(&practice::image(), available)], [None, None]);
+    let mut other = patched;
+    assert!(other.replace(BodyOffset(0x5878), &[0x77]));
+    assert_eq!(words(&other, available).unwrap(), "practice with status-0x2a12, and 1 other byte (c:0x5878)");
+    assert_eq!(
+        words(&other, None).unwrap(),
+        "practice with status-0x2a12, and other bytes, which asmpatch can't name without the original"
+    );
+    let mut unpatched = practice::image();
+    for at in [0x100, 0x101, 0x280, 0x300, 0x1_0000, 0x1_1000] {
+        assert!(unpatched.replace(BodyOffset(at), &[unpatched.body()[at as usize] ^ 1]));
+    }
+    assert_eq!(
+        words(&unpatched, available).unwrap(),
+        "practice with 6 other bytes (c:0x0100, c:0x0280, c:0x0300, b1:0x8095 and elsewhere)"
+    );
+    let unknown = Image::from_body(vec![0x22; 0x400]).unwrap();
+    assert_eq!(words(&unknown, available), None);
 }
 
 #[test]

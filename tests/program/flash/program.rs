@@ -59,7 +59,7 @@ fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {
     let before = rig.cells();
     // Both images boot and take new firmware: only their digests show that they are unknown.
     for (at, bytes, refusal, why) in [
-        (0xEF4F, &[0x22][..], "asmpatch::flash::unproven", "with changes that asmpatch can't name"),
+        (0xEF4F, &[0x22][..], "asmpatch::flash::unproven", "practice with other bytes, which asmpatch can't name"),
         (0x0203, &[0x85, 0, 0], "asmpatch::flash::unproven", "the image is unknown"),
     ] {
         let mut image = practice::image();
@@ -99,11 +99,11 @@ fn a_known_version_that_somebody_changed_is_written_with_consent_and_its_changes
     let refused = asmpatch(home, &flash);
     let said = String::from_utf8(refused.stdout).unwrap();
     assert_eq!(refused.status.code(), Some(5), "{said}");
-    assert!(said.contains("asmpatch::flash::unproven") && said.contains("with 3 changed bytes, at b1:"), "{said}");
+    assert!(said.contains("asmpatch::flash::unproven") && said.contains("practice with 3 other bytes (b1:"), "{said}");
     assert!(!said.contains("image is unknown") && rig.cells() == before, "{said}");
     let written = asmpatch(home, &[&flash[..], &["--unproven"]].concat());
     let said = String::from_utf8(written.stdout).unwrap();
-    assert!(written.status.success() && said.contains("with 3 changed bytes"), "{said}");
+    assert!(written.status.success() && said.contains("practice with 3 other bytes"), "{said}");
     assert!(rig.cells()[0x100..0x1_0000] == image.to_file()[..0xFF00]);
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
 };
-use crate::shell;
 use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,7 +16,6 @@ use super::arguments;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::help;
-use super::invocation::Invocation;
 use super::user_files;
 use super::{print, terminal};
 use crate::cli::interrupt;
@@ -120,7 +118,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired, context));
             if manifest.id == DEFAULT_IMAGE {
-                errln!("{}\nnext: asmpatch patch {} -o patched.bin", help::ROADS, shell::path(path));
+                let next = context.invocation.other("patch -o patched.bin").operand(path);
+                errln!("{}\nnext:\n    {next}", help::ROADS);
             }
         }
         print::whole(&format!("{}\n", path.display()));
@@ -148,16 +147,16 @@ fn acquire(
     let mut progress = show_transfers(context);
     let mut fetcher =
         Fetcher { known, cache, limits, offline, progress: &mut progress, interrupt: interrupt::install() };
-    fetcher.acquire(manifest, source).map_err(|error| with_build(error, manifest))
+    fetcher.acquire(manifest, source).map_err(|error| with_build(error, manifest, context))
 }
 
 /// Adds the manifest's build instructions, if it has some, to a failure. Not to a local failure, where they don't help.
-fn with_build(error: FetchError, manifest: &Manifest) -> AnyFailure {
+fn with_build(error: FetchError, manifest: &Manifest, context: &Context) -> AnyFailure {
     let is_local = matches!(error, FetchError::Local(_));
     let failure = AnyFailure::from(error);
     match &manifest.build {
         Some(build) if !is_local => {
-            let help = errors::help(failure.coded(), &Invocation::default());
+            let help = errors::help(failure.coded(), &context.invocation);
             failure.helped(format!("{help}\n{build}"))
         }
         _ => failure,

@@ -297,7 +297,7 @@ pub fn backup_folder(folder: &Path) -> Option<Failure> {
     }
     let label = Kind::BadInput.code("asmpatch::image::is_backup");
     let message = format!("{} is the folder of a backup, expected an image", folder.display());
-    let command = format!("write it to the unit again: `asmpatch restore {}`", shell::path(folder));
+    let command = format!("write it to the unit again:\n    asmpatch restore {}", shell::path(folder));
     let help = match backup_folder::load(folder) {
         Ok(backup) => {
             let unit = &backup.unit;
@@ -327,14 +327,14 @@ pub fn day(time: SystemTime) -> String {
 fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
     let named = shell::path(path);
     let help = match kind {
-        FileKind::Image(_) => format!("it needs no container: `asmpatch info {named}` shows what it is"),
+        FileKind::Image(_) => format!("it needs no container. To see what it is:\n    asmpatch info {named}"),
         FileKind::Code(_) | FileKind::Body(_) => {
             let image = shell::path(path.with_extension("bin"));
             let image = if image == named { shell::path(path.with_extension("image.bin")) } else { image };
-            format!("make an image of it: `asmpatch wrap {named} -o {image}`")
+            format!("make an image of it:\n    asmpatch wrap {named} -o {image}")
         }
         FileKind::Zip | FileKind::Program => format!(
-            "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
+            "if the vendor's firmware is in it, this takes it out:\n    asmpatch download --from {named} -o stock.bin"
         ),
         FileKind::ForeignElf(_) => {
             "the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`".to_owned()
@@ -353,18 +353,18 @@ fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
         // More than any flash has: `info` shows only what is read whole.
         FileKind::Flash(copy) if copy.bytes().len() == MAX_LOOKED_AT => return None,
         FileKind::Flash(copy) => {
-            let info = format!("see what is in it: `asmpatch info {named}`");
+            let info = format!("see what is in it:\n    asmpatch info {named}");
             match (copy.extent(), Backup::of_copy(copy)) {
                 (CopyExtent::Sectors, Some(backup)) if backup.lacks().is_none() => {
-                    format!("{info}; write its configuration and firmware to a unit: `asmpatch restore {named}`")
+                    format!("{info}\nwrite its configuration and firmware to a unit:\n    asmpatch restore {named}")
                 }
-                (CopyExtent::Sectors | CopyExtent::Page, Some(_)) => format!(
-                    "give a unit this configuration with an image: `asmpatch flash IMAGE --config-from {named}`"
-                ),
+                (CopyExtent::Sectors | CopyExtent::Page, Some(_)) => {
+                    format!("give a unit this configuration with an image: `flash IMAGE --config-from {named}`")
+                }
                 _ => info,
             }
         }
-        FileKind::Report => format!("`asmpatch doctor --from {named}` diagnoses it again"),
+        FileKind::Report => format!("diagnose it again:\n    asmpatch doctor --from {named}"),
         FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
             format!("name the image beside it: {}", shell::path(path.with_extension("")))
         }
@@ -585,9 +585,9 @@ mod tests {
     fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
         let help = |path: &str, kind: FileKind| command_for(&kind, path.as_ref()).unwrap();
         let code = || FileKind::Code(CodeFormat::Elf);
-        assert!(help("a/f.elf", code()).contains("wrap a/f.elf -o a/f.bin`"));
-        assert!(help("r.json", FileKind::Report).contains("doctor --from r.json`"));
-        assert!(help("f.bin", code()).contains("wrap f.bin -o f.image.bin`"));
+        assert!(help("a/f.elf", code()).ends_with("\n    asmpatch wrap a/f.elf -o a/f.bin"));
+        assert!(help("r.json", FileKind::Report).ends_with("\n    asmpatch doctor --from r.json"));
+        assert!(help("f.bin", code()).ends_with("wrap f.bin -o f.image.bin"));
         assert!(help("-f", FileKind::Zip).contains(&format!("--from {} ", shell::path("-f"))));
     }
 }

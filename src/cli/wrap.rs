@@ -6,7 +6,6 @@ use crate::embedded;
 use crate::failure::in_file;
 use crate::file_kind::FileKind;
 use crate::patch;
-use crate::shell;
 use asm2464::AnyFailure;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
@@ -105,7 +104,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         outln!("it is the image {}, {with}", name.shown());
     }
     if !context.is_quiet {
-        outln!("next: asmpatch verify --boot {}", shell::path(&args.output));
+        outln!("next:\n    {}", context.invocation.other("verify --boot").operand(&args.output));
     }
     Ok(Exit::Done)
 }

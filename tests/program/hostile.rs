@@ -158,7 +158,7 @@ fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
     let output = run(&["patch", name, "-o", "-out 1.bin", "--force"]);
     assert_ne!(output.status.code(), Some(0), "clap takes it for an option");
     let output = run(&["patch", name, "-o", "./-out 1.bin"]);
-    assert!(printed(&output).contains("next: asmpatch flash './-out 1.bin'\n"));
+    assert!(printed(&output).contains("next:\n    asmpatch flash './-out 1.bin'\n"));
 
     let receipt = folder.path().join("receipt.toml");
     fs::write(&receipt, format!("format = 1 # {HOSTILE}\ntool = 7\n")).unwrap();

@@ -265,7 +265,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], run: &Invocation) {
 }
 
 /// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
-pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
+fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
     let error = NoUnit(tunnels);
     if names.is_empty() {
@@ -405,7 +405,11 @@ mod tests {
         let waits = "0-1 (ASMedia UT3G, which the host has not authorised: security level user, the host's NVM version \
                      28.0, UUID d1030000-0072-640e-8364-0d0b1c92c320)";
         assert!(note.contains(waits), "{note}");
-        assert!(note.contains("`boltctl enroll --policy=auto UUID`") && !note.contains("its own power"), "{note}");
+        assert!(
+            note.contains("`boltctl enroll --policy=auto d1030000-0072-640e-8364-0d0b1c92c320`")
+                && !note.contains("its own power"),
+            "{note}"
+        );
         // Once it is authorised, the dock's PCIe counts.
         put("0-1", &[("authorized", "1\n")]);
         let note = tunnelled_note(sysfs.tunnels()).unwrap();

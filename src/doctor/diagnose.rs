@@ -74,9 +74,9 @@ impl<A> Diagnosis<A> {
     }
 }
 
-impl Diagnosis {
+impl<A> Diagnosis<A> {
     /// Puts the advice of each line into words.
-    pub fn worded(self, words: impl Fn(&Advice) -> Option<String>) -> Diagnosis<String> {
+    pub fn worded(self, words: impl Fn(&A) -> Option<String>) -> Diagnosis<String> {
         let word = |TopicLine { topic, verdict, found, advice }| {
             let advice = advice.as_ref().and_then(&words);
             TopicLine { topic, verdict, found, advice }

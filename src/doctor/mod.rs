@@ -18,6 +18,7 @@
 //! - [`diagnose()`] is pure. Each topic has one rule. Its line has a [`Verdict`], what was found, and
 //!   [`Advice`](crate::advice::Advice) as data, because only the program knows its commands.
 //! - [`Wanted`] is what a runtime drives: the GPUs of `gpus/*.toml`, and the IDs and the bus of `runtimes/*.toml`.
+//! - [`diagnose_tunnels`] does the same for USB4 and Thunderbolt, where a dock is no unit: its facts are the host's.
 //! - A [`Report`] is the facts without what is private. The owner can send it, and `doctor --from` diagnoses it again.
 //!
 //! # Why it is so
@@ -67,7 +68,9 @@
 mod diagnose;
 mod examine;
 mod report;
+mod usb4;
 
 pub use diagnose::{Diagnosis, TopicLine, Verdict, Wanted, diagnose};
 pub use examine::{DoctorOptions, Probe, examine};
 pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};
+pub use usb4::{TunnelAdvice, diagnose_tunnels};

@@ -267,10 +267,19 @@ impl Coded for NoUnit {
         if self.0.is_empty() {
             return Kind::Device.code("asmpatch::device::none");
         }
-        if self.0.await_authorisation() {
+        if self.0.awaits_authorisation().is_some() {
             return Kind::Device.code("asmpatch::device::unauthorised");
         }
-        Kind::Device.code("asmpatch::device::tunnelled")
+        if self.0.docks.is_empty() {
+            return Kind::Device.code("asmpatch::device::tunnelled");
+        }
+        Kind::Device.code("asmpatch::device::tunnelled_dock")
+    }
+
+    /// `UUID` is that of the device which waits for its authorisation.
+    fn values(&self) -> Vec<(&'static str, String)> {
+        let uuid = self.0.awaits_authorisation().and_then(|device| device.uuid.clone());
+        uuid.map(|uuid| ("UUID", uuid)).into_iter().collect()
     }
 }
 

@@ -2,13 +2,16 @@
 
 #[cfg(test)]
 mod tests;
+mod usb4;
 
+use std::error::Error;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{BackupPlace, PatchDirs, PortArgs};
 use super::flash::commands::lines;
-use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
+use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, diagnose_tunnels, examine};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
 use crate::flash::backup_folder;
@@ -18,21 +21,20 @@ use crate::flash::recovery::{Act, ImageRef, NextStep, Why};
 use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
-use crate::unit;
 use crate::unit::facts::{Facts, FlashPart};
+use crate::unit::{self, NoUnit};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::code::TextKind;
 use asm2464_dock::files::{atomic, file};
 use asm2464_host::bridge::UnitInfo;
-use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
+use asm2464_host::usb::sysfs::{PciPort, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
 use super::context::Context;
 use super::flash::commands::WordedStep;
-use super::list::tunnelled_note;
 use super::{command_line, print, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
@@ -45,6 +47,9 @@ use crate::cli::invocation::Invocation;
 /// numbers of PCIe bridges that have none, a byte of the bridge's memory, and on open firmware 64 bytes through the
 /// bulk pipes; there it also switches PCIe on if the link is down, as a runtime does. Writes nothing over an SSD, or
 /// while a runtime holds its lock. Ends with status 0 only if a GPU runtime could start.
+///
+/// On Linux it also looks at a dock on USB4 or Thunderbolt, which is no USB device there: authorisation, NVM, suspended
+/// ports, PCIe link, and the GPU with its driver. It only reads.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
@@ -86,10 +91,15 @@ pub struct Args {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct DoctorJson<'a> {
+    /// The unit; nothing of it if no unit is connected over USB, but devices are over USB4 or Thunderbolt.
     #[serde(flatten)]
-    unit: &'a UnitInfo,
+    unit: Option<&'a UnitInfo>,
+    /// The diagnosis of the unit; without a unit, that of USB4 and Thunderbolt.
     #[serde(flatten)]
     diagnosis: &'a Diagnosis<String>,
+    /// Beside a unit, the diagnosis of USB4 and Thunderbolt; missing if nothing is connected there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usb4: Option<&'a Diagnosis<String>>,
     /// The part's revision: XDATA 0xC8FF; missing if it can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     part_revision: Option<u8>,
@@ -107,6 +117,10 @@ pub(super) struct DoctorJson<'a> {
     /// The docks that the host sees on PCIe, over USB4; missing if there are none, and for a unit in software.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     tunnelled_docks: &'a [TunnelledDock],
+    /// The PCIe ports that lead to these docks; if none is known to, those that may hide a dock. Missing if there are none,
+    /// and for a unit in software.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tunnel_ports: &'a [PciPort],
 }
 
 impl print::Document for DoctorJson<'_> {
@@ -150,7 +164,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let facts = match &args.from {
         Some(path) => facts_in(path)?,
         None => {
-            let (_recording, mut port) = args.port.open()?;
+            let (_recording, mut port) = match args.port.open() {
+                Ok(opened) => opened,
+                Err(error) => return without_unit(args, error),
+            };
             let info = port.attached()?;
             let options = DoctorOptions { no_write: args.no_write, compare: args.report.is_some() };
             examine(&mut *port, info, options, &images, interrupt)?
@@ -174,17 +191,23 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if !args.json {
         let is_whole = context.is_verbose() || args.report.is_some() || !is_local;
         shown(&facts.unit, &diagnosis, is_whole).iter().for_each(|line| outln!("{line}"));
-        tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
+    }
+    let beside = if tunnels.is_empty() { None } else { Some(usb4_diagnosis(&tunnels, args.expect)?) };
+    if let Some(beside) = beside.as_ref().filter(|_| !args.json) {
+        let head = format!("also connected, over USB4 or Thunderbolt: {tunnels}");
+        shown(&head, beside, true).iter().for_each(|line| outln!("{line}"));
     }
     if args.json {
         print::json(&DoctorJson {
-            unit: &facts.unit,
+            unit: Some(&facts.unit),
             diagnosis: &diagnosis,
+            usb4: beside.as_ref(),
             part_revision: facts.part_revision.answer().copied(),
             flash_part: facts.flash_part.answer().copied(),
             recovery: recovery.as_ref().map(|recovery| recovery.steps.as_slice()).unwrap_or_default(),
             tunnelled: &tunnels.devices,
             tunnelled_docks: &tunnels.docks,
+            tunnel_ports: &tunnels.ports,
         });
     }
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
@@ -204,6 +227,37 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(exit)
 }
 
+/// Examines USB4 and Thunderbolt, if no unit is connected over USB and something is there; else returns the error of the
+/// unit that can't be opened.
+fn without_unit(args: &Args, error: AnyFailure) -> Result<Exit, AnyFailure> {
+    let tunnels = match (error.coded() as &dyn Error).downcast_ref() {
+        Some(NoUnit(tunnels)) if !tunnels.is_empty() && args.report.is_none() => tunnels,
+        _ => return Err(error),
+    };
+    let diagnosis = usb4_diagnosis(tunnels, args.expect)?;
+    if args.json {
+        print::json(&DoctorJson {
+            unit: None,
+            diagnosis: &diagnosis,
+            usb4: None,
+            part_revision: None,
+            flash_part: None,
+            recovery: &[],
+            tunnelled: &tunnels.devices,
+            tunnelled_docks: &tunnels.docks,
+            tunnel_ports: &tunnels.ports,
+        });
+    } else {
+        let head = format!("over USB4 or Thunderbolt, and not over USB: {tunnels}");
+        shown(&head, &diagnosis, true).iter().for_each(|line| outln!("{line}"));
+    }
+    Ok(if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed })
+}
+
+fn usb4_diagnosis(tunnels: &Tunnels, expected: Option<PciId>) -> Result<Diagnosis<String>, AnyFailure> {
+    Ok(diagnose_tunnels(tunnels, &crate::embedded::gpus()?, expected).worded(usb4::words))
+}
+
 /// Returns the address at which the project takes reports; `None` while its repository is the placeholder of Cargo.toml.
 fn issue_form(repository: &str) -> Option<String> {
     if repository.contains("/_owner_/") {
@@ -216,8 +270,8 @@ fn issue_form(repository: &str) -> Option<String> {
 const DETAILS: [&str; 2] = ["part", "flash"];
 
 /// Returns the page: a line for each finding, and whether a runtime can start.
-fn shown(unit: &UnitInfo, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<String> {
-    let mut page = vec![unit.to_string()];
+fn shown(head: &impl Display, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<String> {
+    let mut page = vec![head.to_string()];
     for line in diagnosis.lines.iter().filter(|line| is_whole || !DETAILS.contains(&line.topic)) {
         let verdict = format!("{:<4}", line.verdict.to_string());
         let verdict = match line.verdict {

@@ -219,6 +219,7 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
         "asmpatch::usb::descriptors",
         "asmpatch::device::none",
         "asmpatch::device::tunnelled",
+        "asmpatch::device::tunnelled_dock",
         "asmpatch::device::unauthorised",
         "asmpatch::serve::cut_off",
         "asmpatch::serve::io",

@@ -139,9 +139,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::several", "name the one that you mean:" {"device" "PORT"};
     "asmpatch::device::tunnelled",
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe \
-         device there, and appears if it has its own power. To reach the dock over USB, connect it through a USB 3 port, \
-         cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help recovery`, \"The unit \
-         is not listed\"";
+         device there, and appears if it has its own power and no port before it is suspended: `asmpatch doctor` looks. To \
+         reach the dock over USB, connect it through a USB 3 port, cable or hub, or switch USB4 and Thunderbolt off in the \
+         host's firmware settings: `asmpatch help recovery`, \"The unit is not listed\"";
+    "asmpatch::device::tunnelled_dock",
+        "the dock's stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe device here, and \
+         `asmpatch doctor` says whether it has its own power and its driver. To reach the dock over USB, connect it through a \
+         USB 3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help \
+         recovery`, \"The unit is not listed\"";
     "asmpatch::device::unauthorised",
         "the host tunnels nothing of a device until it has authorised it: `boltctl enroll --policy=auto UUID` does, for \
          good, with the UUID above. If that fails, `fwupdmgr` may have a newer NVM for the host. If the device is your \

@@ -1,9 +1,13 @@
 //! USB4 and Thunderbolt: a dock with stock firmware on such a port tunnels PCIe and shows no USB device. The host sees it
 //! as a device of the bus ([`TunnelledDevice`]) and as a PCIe switch ([`TunnelledDock`]).
 //!
-//! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-thunderbolt` and `sysfs-bus-pci`; the switch's IDs from
-//! owners' `lspci` (jacobrosenthal/tinygrad, extra/usbgpu; ltanedo/egpu-eject).
+//! What hides a dock there: a device that the host has not authorised, and a port that the kernel has suspended.
+//!
+//! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-thunderbolt`, `sysfs-bus-pci` and `sysfs-devices-power`; the
+//! switch's IDs from owners' `lspci` (jacobrosenthal/tinygrad, extra/usbgpu; ltanedo/egpu-eject); suspended ports:
+//! CachyOS/linux-cachyos issue 1057.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -14,8 +18,37 @@ use super::{Sysfs, line, link_target, names, read};
 /// Number of devices that are listed: more than any chain of one host has.
 const MAX_DEVICES: usize = 64;
 
+/// What the kernel's runtime power management says of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct RuntimePower {
+    /// `power/control`: `auto` lets the kernel suspend the device, `on` keeps it awake. Missing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
+    /// `power/runtime_status`, as `active` or `suspended`. Missing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_status: Option<String>,
+}
+
+impl RuntimePower {
+    fn of(device: &Path) -> Self {
+        let power = device.join("power");
+        Self { control: line(&power.join("control")), runtime_status: line(&power.join("runtime_status")) }
+    }
+
+    /// Whether the device is suspended, or about to be.
+    pub fn is_suspended(&self) -> bool {
+        self.runtime_status.as_deref().is_some_and(|status| status.starts_with("suspend"))
+    }
+
+    /// Whether the kernel may suspend the device.
+    pub fn may_suspend(&self) -> bool {
+        self.control.as_deref() == Some("auto")
+    }
+}
+
 /// A device that is connected over USB4 or Thunderbolt.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "TunnelledJson"))]
 pub struct TunnelledDevice {
@@ -25,10 +58,29 @@ pub struct TunnelledDevice {
     pub what: String,
     /// Whether the host has authorised it. Otherwise, nothing is tunnelled at all.
     pub is_authorized: bool,
-    /// What the host says about its authorisation, if the device waits for that: names and values, such as the UUID that
-    /// `boltctl enroll` takes.
-    #[serde(skip)]
-    pub authorization: Vec<(&'static str, String)>,
+    /// Its UUID, which `boltctl enroll` takes. Missing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// The domain's security level. Missing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security: Option<String>,
+    /// The version of the NVM of the domain's host router. Missing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_nvm: Option<String>,
+    /// The version of its own NVM. Missing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvm: Option<String>,
+    /// Its power management.
+    pub power: RuntimePower,
+    /// The power management of the domain's host router.
+    pub host_power: RuntimePower,
+}
+
+impl TunnelledDevice {
+    /// The kernel's name of the domain's host router, as in `0-0`.
+    pub fn host(&self) -> String {
+        format!("{}-0", self.name.split('-').next().unwrap_or_default())
+    }
 }
 
 impl fmt::Display for TunnelledDevice {
@@ -36,10 +88,13 @@ impl fmt::Display for TunnelledDevice {
         write!(f, "{} ({}", self.name, self.what.shown())?;
         if !self.is_authorized {
             f.write_str(", which the host has not authorised")?;
-        }
-        for (index, (name, value)) in self.authorization.iter().enumerate() {
-            let before = if index == 0 { ":" } else { "," };
-            write!(f, "{before} {name} {}", value.shown())?;
+            let known =
+                [("security level", &self.security), ("the host's NVM version", &self.host_nvm), ("UUID", &self.uuid)];
+            let known = known.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+            for (index, (name, value)) in known.enumerate() {
+                let before = if index == 0 { ":" } else { "," };
+                write!(f, "{before} {name} {}", value.shown())?;
+            }
         }
         f.write_str(")")
     }
@@ -52,6 +107,12 @@ pub struct Tunnels {
     pub devices: Vec<TunnelledDevice>,
     /// The docks whose PCIe the host sees.
     pub docks: Vec<TunnelledDock>,
+    /// The PCIe ports that lead to the docks. If the host sees no dock below a port: those with nothing behind them, any
+    /// of which may hide one.
+    pub ports: Vec<PciPort>,
+    /// Whether the kernel resets the host router at boot, which takes down the tunnels that the firmware has set up:
+    /// `thunderbolt.host_reset`. `None` if the kernel doesn't say.
+    pub host_reset: Option<bool>,
 }
 
 impl Tunnels {
@@ -60,9 +121,12 @@ impl Tunnels {
         self.devices.is_empty() && self.docks.is_empty()
     }
 
-    /// Whether the dock may be a device that waits for the host's authorisation: one does, and no dock's PCIe is there.
-    pub fn await_authorisation(&self) -> bool {
-        self.docks.is_empty() && self.devices.iter().any(|device| !device.is_authorized)
+    /// The device that the dock may be and that waits for the host's authorisation, if no dock's PCIe is there.
+    pub fn awaits_authorisation(&self) -> Option<&TunnelledDevice> {
+        if !self.docks.is_empty() {
+            return None;
+        }
+        self.devices.iter().find(|device| !device.is_authorized)
     }
 }
 
@@ -76,7 +140,28 @@ impl fmt::Display for Tunnels {
 impl Sysfs {
     /// The devices that are connected over USB4 or Thunderbolt, and the docks whose PCIe the host sees.
     pub fn tunnels(&self) -> Tunnels {
-        Tunnels { devices: self.tunnelled(), docks: self.tunnelled_docks() }
+        let functions = self.pci_functions();
+        Tunnels {
+            devices: self.tunnelled(),
+            docks: docks_among(&functions),
+            ports: ports_among(&functions),
+            host_reset: self.host_reset(),
+        }
+    }
+
+    /// `thunderbolt.host_reset` as the module has it or, if it is built in and hides its parameters, as the kernel was
+    /// started. Source: the kernel's drivers/thunderbolt/nhi.c, from 6.9 on.
+    fn host_reset(&self) -> Option<bool> {
+        let is_on = |value: &str| match value {
+            "Y" | "y" | "1" | "on" => Some(true),
+            "N" | "n" | "0" | "off" => Some(false),
+            _ => None,
+        };
+        if let Some(value) = line(&self.sys.join("module/thunderbolt/parameters/host_reset")) {
+            return is_on(&value);
+        }
+        let started = read(&self.proc.join("cmdline"));
+        started.split_whitespace().filter_map(|word| is_on(word.strip_prefix("thunderbolt.host_reset=")?)).next_back()
     }
 
     /// The devices that are connected over USB4 or Thunderbolt, without the host's own routers.
@@ -95,19 +180,19 @@ impl Sysfs {
                 // It has just left.
                 (None, None) => continue,
             };
-            let is_authorized = line(&device.join("authorized")).as_deref() != Some("0");
-            let mut authorization = Vec::new();
-            if !is_authorized {
-                let domain = name.split('-').next().unwrap_or_default();
-                for (says, file) in [
-                    ("security level", folder.join(format!("domain{domain}/security"))),
-                    ("the host's NVM version", folder.join(format!("{domain}-0/nvm_version"))),
-                    ("UUID", device.join("unique_id")),
-                ] {
-                    authorization.extend(line(&file).map(|value| (says, value)));
-                }
-            }
-            devices.push(TunnelledDevice { name, what, is_authorized, authorization });
+            let domain = name.split('-').next().unwrap_or_default();
+            let host = folder.join(format!("{domain}-0"));
+            devices.push(TunnelledDevice {
+                is_authorized: line(&device.join("authorized")).as_deref() != Some("0"),
+                uuid: line(&device.join("unique_id")),
+                security: line(&folder.join(format!("domain{domain}/security"))),
+                host_nvm: line(&host.join("nvm_version")),
+                nvm: line(&device.join("nvm_version")),
+                power: RuntimePower::of(&device),
+                host_power: RuntimePower::of(&host),
+                name,
+                what,
+            });
             if devices.len() == MAX_DEVICES {
                 break;
             }
@@ -129,11 +214,64 @@ fn is_device(name: &str) -> bool {
 const ASMEDIA: u16 = 0x1B21;
 /// The chip's device IDs as a PCIe switch.
 const SWITCHES: [u16; 2] = [0x2461, 0x2463];
-/// The base class of display controllers (PCI Code and ID Assignment, 1.4).
+/// The base classes of display controllers and processing accelerators, and the class of PCIe bridges (PCI Code and ID
+/// Assignment, 1.4).
 const DISPLAY: u32 = 0x03;
+const ACCELERATOR: u32 = 0x12;
+const BRIDGE: u32 = 0x0604;
+
+/// A PCIe link as a device reports it: speed and width, in the kernel's words. Missing what is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct PcieLink {
+    /// The speed, as in `16.0 GT/s PCIe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<String>,
+    /// Lanes in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<u8>,
+    /// Lanes that the device has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_width: Option<u8>,
+}
+
+impl PcieLink {
+    fn of(device: &Path) -> Self {
+        let width = |file: &str| line(&device.join(file))?.parse().ok();
+        Self {
+            speed: line(&device.join("current_link_speed")),
+            width: width("current_link_width"),
+            max_width: width("max_link_width"),
+        }
+    }
+}
+
+impl fmt::Display for PcieLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let speed = self.speed.as_deref().unwrap_or("speed not known");
+        match self.width {
+            Some(width) => write!(f, "{}, x{width}", speed.shown()),
+            None => write!(f, "{}, width not known", speed.shown()),
+        }
+    }
+}
+
+/// A PCIe port, root port or bridge, that may lead to a dock.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct PciPort {
+    /// Its PCI address.
+    pub address: String,
+    /// Its vendor and device ID.
+    pub pci_id: String,
+    /// Whether no bridge is above it.
+    pub is_root: bool,
+    /// Its power management.
+    pub power: RuntimePower,
+}
 
 /// A dock that the host sees as a PCIe switch.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "TunnelledDockJson"))]
 pub struct TunnelledDock {
@@ -141,12 +279,19 @@ pub struct TunnelledDock {
     pub address: String,
     /// The switch's vendor and device ID, as in `1B21:2463`.
     pub pci_id: String,
-    /// The display controllers behind it.
+    /// The display controllers and processing accelerators behind it.
     pub gpus: Vec<TunnelledGpu>,
+    /// The other devices behind it, without bridges.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<TunnelledGpu>,
+    /// Its link to the host, which is the tunnel.
+    pub link: PcieLink,
+    /// Its power management.
+    pub power: RuntimePower,
 }
 
-/// A display controller behind a dock's PCIe switch.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+/// A device behind a dock's PCIe switch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "TunnelledGpuJson"))]
 pub struct TunnelledGpu {
@@ -154,41 +299,89 @@ pub struct TunnelledGpu {
     pub address: String,
     /// Its vendor and device ID.
     pub pci_id: String,
+    /// Its class: base class, subclass and programming interface.
+    pub class: u32,
     /// The kernel driver that has it.
     pub driver: Option<String>,
+    /// Its link to the dock.
+    pub link: PcieLink,
+    /// Its power management.
+    pub power: RuntimePower,
 }
 
 impl fmt::Display for TunnelledDock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (a dock's PCIe switch {}", self.address, self.pci_id)?;
-        for TunnelledGpu { pci_id, driver, .. } in &self.gpus {
-            match driver {
-                Some(driver) => write!(f, ", GPU {pci_id} with the driver {driver}")?,
-                None => write!(f, ", GPU {pci_id} without a driver")?,
+        if self.gpus.is_empty() {
+            f.write_str(", no GPU behind it")?;
+        }
+        for (is_gpu, devices) in [(true, &self.gpus), (false, &self.others)] {
+            // A card's audio is not worth a word.
+            if !is_gpu && !self.gpus.is_empty() {
+                break;
+            }
+            let what = if is_gpu { "GPU" } else { "but" };
+            for TunnelledGpu { pci_id, driver, .. } in devices {
+                match driver {
+                    Some(driver) => write!(f, ", {what} {pci_id} with the driver {}", driver.shown())?,
+                    None => write!(f, ", {what} {pci_id} without a driver")?,
+                }
             }
         }
-        f.write_str(if self.gpus.is_empty() { ", no GPU behind it)" } else { ")" })
+        f.write_str(")")
     }
 }
 
 impl Sysfs {
-    /// The docks that are PCIe switches here, each once, with the display controllers behind them.
+    /// The docks that are PCIe switches here, each once, with the devices behind them.
     pub fn tunnelled_docks(&self) -> Vec<TunnelledDock> {
-        let folder = self.sys.join("bus/pci/devices");
-        let all: Vec<PciFunction> =
-            names(&folder).into_iter().filter_map(|address| PciFunction::read(&folder, address)).collect();
-        let mut docks = Vec::new();
-        for switch in all.iter().filter(|function| function.is_switch()) {
-            // A switch's downstream ports have the same ID, and are behind its upstream port.
-            if all.iter().any(|other| other.is_switch() && switch.is_behind(other)) {
-                continue;
-            }
-            let gpus =
-                all.iter().filter(|other| other.is_gpu() && other.is_behind(switch)).map(PciFunction::gpu).collect();
-            docks.push(TunnelledDock { address: switch.address.clone(), pci_id: switch.pci_id(), gpus });
-        }
-        docks
+        docks_among(&self.pci_functions())
     }
+
+    fn pci_functions(&self) -> Vec<PciFunction> {
+        let folder = self.sys.join("bus/pci/devices");
+        names(&folder).into_iter().filter_map(|address| PciFunction::read(&folder, address)).collect()
+    }
+}
+
+fn docks_among(all: &[PciFunction]) -> Vec<TunnelledDock> {
+    let mut docks = Vec::new();
+    for switch in all.iter().filter(|function| function.is_switch()) {
+        // A switch's downstream ports have the same ID, and are behind its upstream port.
+        if all.iter().any(|other| other.is_switch() && switch.is_behind(other)) {
+            continue;
+        }
+        let behind = all.iter().filter(|other| !other.is_bridge() && other.is_behind(switch));
+        let (gpus, others): (Vec<&PciFunction>, Vec<&PciFunction>) = behind.partition(|other| other.is_gpu());
+        docks.push(TunnelledDock {
+            address: switch.address.clone(),
+            pci_id: switch.pci_id(),
+            gpus: gpus.into_iter().map(PciFunction::device).collect(),
+            others: others.into_iter().map(PciFunction::device).collect(),
+            link: PcieLink::of(&switch.place),
+            power: RuntimePower::of(&switch.place),
+        });
+    }
+    docks
+}
+
+/// The ports that lead to a dock; if none is known to, those with nothing behind them.
+fn ports_among(all: &[PciFunction]) -> Vec<PciPort> {
+    let bridges = || all.iter().filter(|function| function.is_bridge() && !function.is_switch());
+    let leads = |port: &PciFunction| all.iter().any(|other| other.is_switch() && other.is_behind(port));
+    let is_bare = |port: &PciFunction| all.iter().all(|other| !other.is_behind(port));
+    let mut ports: Vec<&PciFunction> = bridges().filter(|port| leads(port)).collect();
+    if ports.is_empty() {
+        ports = bridges().filter(|port| is_bare(port)).collect();
+    }
+    let is_root = |port: &PciFunction| !bridges().any(|other| port.is_behind(other));
+    let port = |port: &PciFunction| PciPort {
+        address: port.address.clone(),
+        pci_id: port.pci_id(),
+        is_root: is_root(port),
+        power: RuntimePower::of(&port.place),
+    };
+    ports.into_iter().map(port).collect()
 }
 
 /// A function of a PCI device.
@@ -199,6 +392,10 @@ struct PciFunction {
     vendor: u16,
     device: u16,
     class: u32,
+    /// Whether its folder is in /sys/bus, without the tree of devices.
+    is_bare: bool,
+    /// The buses behind it, if it is a bridge that says so.
+    buses: Option<RangeInclusive<u8>>,
 }
 
 impl PciFunction {
@@ -208,28 +405,59 @@ impl PciFunction {
         let number = |file: &str| u32::from_str_radix(read(&place.join(file)).strip_prefix("0x")?, 16).ok();
         let id = |file: &str| u16::try_from(number(file)?).ok();
         let (vendor, device, class) = (id("vendor")?, id("device")?, number("class")?);
-        Some(Self { address, place, vendor, device, class })
+        let bus = |file: &str| line(&place.join(file))?.parse().ok();
+        let buses = bus("secondary_bus_number").zip(bus("subordinate_bus_number"));
+        let buses = buses.filter(|(first, _)| *first > 0).map(|(first, last)| first..=last);
+        let is_bare = fs::canonicalize(folder).is_ok_and(|folder| place.parent() == Some(&folder));
+        Some(Self { address, place, vendor, device, class, is_bare, buses })
     }
 
     fn is_switch(&self) -> bool {
         self.vendor == ASMEDIA && SWITCHES.contains(&self.device)
     }
 
-    const fn is_gpu(&self) -> bool {
-        self.class >> 16 == DISPLAY
+    const fn is_bridge(&self) -> bool {
+        self.class >> 8 == BRIDGE
     }
 
+    const fn is_gpu(&self) -> bool {
+        matches!(self.class >> 16, DISPLAY | ACCELERATOR)
+    }
+
+    /// Whether it is behind a bridge: by the tree of folders or, where /sys/bus is shown without that tree, by the buses
+    /// behind the bridge. Where a dock doesn't say those either, every later bus counts as behind it.
     fn is_behind(&self, other: &Self) -> bool {
-        self.place != other.place && self.place.starts_with(&other.place)
+        if self.place != other.place && self.place.starts_with(&other.place) {
+            return true;
+        }
+        let (Some((domain, bus)), Some((other_domain, other_bus))) = (self.bus(), other.bus()) else { return false };
+        let is_below = match &other.buses {
+            Some(buses) => buses.contains(&bus),
+            None => other.is_bare && other.is_switch() && bus > other_bus,
+        };
+        domain == other_domain && is_below
+    }
+
+    /// Its domain and bus, by its address.
+    fn bus(&self) -> Option<(&str, u8)> {
+        let mut parts = self.address.split(':');
+        let domain = parts.next()?;
+        Some((domain, u8::from_str_radix(parts.next()?, 16).ok()?))
     }
 
     fn pci_id(&self) -> String {
         format!("{:04X}:{:04X}", self.vendor, self.device)
     }
 
-    fn gpu(&self) -> TunnelledGpu {
-        let driver = link_target(&self.place.join("driver"));
-        TunnelledGpu { address: self.address.clone(), pci_id: self.pci_id(), driver }
+    fn device(&self) -> TunnelledGpu {
+        TunnelledGpu {
+            address: self.address.clone(),
+            pci_id: self.pci_id(),
+            class: self.class,
+            driver: link_target(&self.place.join("driver")),
+            link: PcieLink::of(&self.place),
+            power: RuntimePower::of(&self.place),
+        }
     }
 }
 
@@ -322,6 +550,71 @@ mod tunnelled_dock_tests {
             ["0000:03:00.0 (a dock's PCIe switch 1B21:2463, GPU 1002:744C with the driver amdgpu)"]
         );
         assert_eq!(with(None), ["0000:03:00.0 (a dock's PCIe switch 1B21:2463, GPU 1002:744C without a driver)"]);
+    }
+
+    #[test]
+    fn an_accelerator_is_a_gpu_and_an_ssd_is_named_as_what_is_there() {
+        let behind = format!("{DOWN}/0000:05:00.0");
+        let switch = |path| (path, "0x1b21", "0x2463", "0x060400", Some("pcieport"));
+        let with = |vendor, device, class, driver| {
+            let (_root, sysfs) = tree(&[ROOT, switch(UP), switch(DOWN), (&behind, vendor, device, class, driver)]);
+            (shown(&sysfs), sysfs.tunnels())
+        };
+        let (named, tunnels) = with("0x1002", "0x74a1", "0x120000", Some("amdgpu"));
+        assert_eq!(named, ["0000:03:00.0 (a dock's PCIe switch 1B21:2463, GPU 1002:74A1 with the driver amdgpu)"]);
+        // The downstream port is the dock's own.
+        assert_eq!(tunnels.ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>(), ["0000:00:07.0"]);
+        assert!(tunnels.ports[0].is_root);
+        let (named, _) = with("0x144d", "0xa80a", "0x010802", Some("nvme"));
+        assert_eq!(
+            named,
+            ["0000:03:00.0 (a dock's PCIe switch 1B21:2463, no GPU behind it, but 144D:A80A with the driver nvme)"]
+        );
+    }
+
+    #[test]
+    fn what_is_behind_a_dock_is_known_by_its_buses_where_no_tree_is_shown() {
+        let (root, sysfs) = tree(&[ROOT, ("0000:53:00.0", "0x1b21", "0x2463", "0x060400", None)]);
+        let dock = root.path().join("bus/pci/devices/0000:53:00.0");
+        fs::write(dock.join("secondary_bus_number"), "84\n").unwrap();
+        fs::write(dock.join("subordinate_bus_number"), "86\n").unwrap();
+        for (address, expected) in [("0000:56:00.0", 1), ("0000:57:00.0", 0), ("0001:56:00.0", 0)] {
+            let gpu = root.path().join("bus/pci/devices").join(address);
+            fs::create_dir_all(&gpu).unwrap();
+            for (file, text) in [("vendor", "0x1002"), ("device", "0x744c"), ("class", "0x030000")] {
+                fs::write(gpu.join(file), text).unwrap();
+            }
+            assert_eq!(sysfs.tunnelled_docks()[0].gpus.len(), expected, "{address}");
+            fs::remove_dir_all(gpu).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_port_with_nothing_behind_it_may_hide_a_dock_and_says_whether_it_is_suspended() {
+        let busy = ("0000:00:1c.0", "0x8086", "0x51b8", "0x060400", None);
+        let ssd = ("0000:00:1c.0/0000:02:00.0", "0x144d", "0xa80a", "0x010802", Some("nvme"));
+        let (root, sysfs) = tree(&[ROOT, busy, ssd]);
+        let power = root.path().join("bus/pci/devices/0000:00:07.0/power");
+        fs::create_dir_all(&power).unwrap();
+        fs::write(power.join("control"), "auto\n").unwrap();
+        fs::write(power.join("runtime_status"), "suspended\n").unwrap();
+        let ports = sysfs.tunnels().ports;
+        assert_eq!(ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>(), ["0000:00:07.0"]);
+        assert!(ports[0].power.is_suspended() && ports[0].power.may_suspend());
+    }
+
+    #[test]
+    fn whether_the_host_router_is_reset_at_boot_is_the_modules_word_then_the_kernels() {
+        let root = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(root.path().join("sys"), root.path().join("proc"), "/nowhere");
+        assert_eq!(sysfs.tunnels().host_reset, None);
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/cmdline"), "quiet thunderbolt.host_reset=0 rw\n").unwrap();
+        assert_eq!(sysfs.tunnels().host_reset, Some(false));
+        let parameters = root.path().join("sys/module/thunderbolt/parameters");
+        fs::create_dir_all(&parameters).unwrap();
+        fs::write(parameters.join("host_reset"), "Y\n").unwrap();
+        assert_eq!(sysfs.tunnels().host_reset, Some(true));
     }
 
     #[test]

@@ -1,0 +1,285 @@
+//! Diagnosis of a dock on USB4 or Thunderbolt, where its stock firmware tunnels PCIe and is no USB device. Pure.
+//!
+//! Source: owners' notes of September 2026 (jacobrosenthal; CachyOS/linux-cachyos issue 1057): a suspended root port hides
+//! everything behind it, and `power/control` set to `on` brings it back.
+
+use asm2464::escape::Escape as _;
+use asm2464_host::pcie::class_name;
+use asm2464_host::usb::sysfs::{RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
+
+use super::diagnose::Verdict::{self, Bad, Good, Note, Unknown};
+use super::diagnose::{Diagnosis, TopicLine};
+use crate::gpus::{GpuSupport, Gpus, PciId};
+
+/// The lanes of the chip's PCIe port for a card.
+const CARD_LANES: u8 = 4;
+/// What a GPU's driver serves, once the GPU is there.
+const RUNTIME: &str = "one that takes the GPU as a plain PCIe device of this host";
+/// Security levels that never tunnel PCIe. Source: the kernel's `Documentation/admin-guide/thunderbolt.rst`.
+const WITHOUT_PCIE: [&str; 3] = ["dponly", "usbonly", "nopcie"];
+/// Drivers that hold a device for a virtual machine or for nobody.
+const HOLDERS: [&str; 2] = ["vfio-pci", "pci-stub"];
+
+/// What helps against a finding about USB4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TunnelAdvice {
+    /// Authorise the device with this UUID, if it says one.
+    Authorise(Option<String>),
+    /// Choose another security level in the host's firmware settings.
+    AllowPcie,
+    /// Look for a newer NVM.
+    NewerNvm,
+    /// Keep these folders of /sys awake. `rescans` says whether a search of PCIe shall follow.
+    KeepAwake {
+        /// The folders, below /sys.
+        folders: Vec<String>,
+        /// Whether something is missing.
+        rescans: bool,
+    },
+    /// Keep the kernel from resetting the host router at boot.
+    KeepTunnels,
+    /// Another cable or port for a dock whose tunnel or card has fewer lanes.
+    MoreLanes,
+    /// Find out why the host sees no PCIe of the dock.
+    FindDock,
+    /// Give the card its power, and search PCIe.
+    PowerCard,
+    /// Load the driver for a device: its PCI address, and the kernel's driver for its vendor's GPUs.
+    LoadDriver {
+        /// The device's PCI address.
+        address: String,
+        /// The driver, if its vendor's is known.
+        driver: Option<&'static str>,
+    },
+    /// Take the GPU back from a driver that only holds it: its PCI address.
+    ReleaseHolder(String),
+}
+
+type Finding = (Verdict, String, Option<TunnelAdvice>);
+
+/// Diagnoses what the host reaches over USB4 and Thunderbolt. `expected` is a device that the user expects behind a dock,
+/// of whatever class.
+pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>) -> Diagnosis<TunnelAdvice> {
+    let wanted = |device: &&TunnelledGpu| is_wanted(device, gpus, expected);
+    let behind = |dock: &TunnelledDock| -> Vec<TunnelledGpu> {
+        dock.gpus.iter().chain(&dock.others).filter(wanted).cloned().collect()
+    };
+    let cards: Vec<TunnelledGpu> = tunnels.docks.iter().flat_map(behind).collect();
+    let is_ready = cards.iter().any(|card| card.driver.is_some());
+    let topics: [(&'static str, Vec<Finding>); 7] = [
+        ("USB4", tunnels.devices.iter().map(|device| authorisation(device, is_ready)).collect()),
+        ("NVM", nvm(&tunnels.devices)),
+        ("suspend", suspend(tunnels, &cards, is_ready)),
+        ("host_reset", vec![host_reset(tunnels, is_ready)]),
+        ("dock", dock(tunnels)),
+        ("PCIe link", cards.iter().map(link).collect()),
+        ("GPU", gpu(tunnels, &cards, expected, is_ready)),
+    ];
+    let mut lines = Vec::new();
+    for (topic, findings) in topics {
+        lines.extend(findings.into_iter().map(|(verdict, found, advice)| TopicLine { topic, verdict, found, advice }));
+    }
+    let mut because: Vec<&'static str> =
+        lines.iter().filter(|line| line.verdict == Bad).map(|line| line.topic).collect();
+    because.dedup();
+    Diagnosis { lines, runtime: is_ready.then_some(RUNTIME), because }
+}
+
+/// Whether a device behind a dock is what a runtime may drive: what the user expects or, if nothing is, a GPU by its class
+/// or by its ID.
+fn is_wanted(device: &TunnelledGpu, gpus: &Gpus, expected: Option<PciId>) -> bool {
+    let id: Option<PciId> = device.pci_id.parse().ok();
+    match expected {
+        Some(_) => id == expected,
+        None => {
+            let is_listed = |id| matches!(gpus.support(id), GpuSupport::Driven { .. });
+            matches!(device.class >> 16, 0x03 | 0x12) || id.is_some_and(is_listed)
+        }
+    }
+}
+
+fn authorisation(device: &TunnelledDevice, is_ready: bool) -> Finding {
+    let TunnelledDevice { name, what, .. } = device;
+    let what = format!("{name} {}", what.shown());
+    let security = device.security.as_deref().unwrap_or("not known");
+    let otherwise = if is_ready { Note } else { Bad };
+    if WITHOUT_PCIE.contains(&security) {
+        let found = format!("{what}: the host's security level {security} never tunnels PCIe");
+        return (otherwise, found, Some(TunnelAdvice::AllowPcie));
+    }
+    if device.is_authorized {
+        return (Good, format!("{what}: authorised"), None);
+    }
+    let found = format!("{what}: not authorised (security level {}), so nothing of it is tunnelled", security.shown());
+    (otherwise, found, Some(TunnelAdvice::Authorise(device.uuid.clone())))
+}
+
+/// The versions of the NVM of each host router and device.
+fn nvm(devices: &[TunnelledDevice]) -> Vec<Finding> {
+    let mut found: Vec<String> = Vec::new();
+    for device in devices {
+        let hosts =
+            device.host_nvm.as_ref().map(|version| format!("{} of the host {}", device.host(), version.shown()));
+        let own = device.nvm.as_ref().map(|version| format!("{} {}", device.name, version.shown()));
+        for version in [hosts, own].into_iter().flatten() {
+            if !found.contains(&version) {
+                found.push(version);
+            }
+        }
+    }
+    if devices.is_empty() {
+        return Vec::new();
+    }
+    let advice = Some(TunnelAdvice::NewerNvm);
+    if found.is_empty() {
+        return vec![(Unknown, "no router says the version of its NVM".to_owned(), advice)];
+    }
+    vec![(Good, found.join(", "), advice)]
+}
+
+/// What the kernel has suspended, or may suspend, on the way to a card.
+fn suspend(tunnels: &Tunnels, cards: &[TunnelledGpu], is_ready: bool) -> Vec<Finding> {
+    let pci = |address: &str| format!("bus/pci/devices/{address}");
+    let router = |name: &str| format!("bus/thunderbolt/devices/{name}");
+    let mut all: Vec<(String, String, &RuntimePower)> = Vec::new();
+    for device in &tunnels.devices {
+        let host = device.host();
+        all.push((format!("the host router {host}"), router(&host), &device.host_power));
+        all.push((format!("the device {}", device.name), router(&device.name), &device.power));
+    }
+    for port in &tunnels.ports {
+        let what = if port.is_root { "root port" } else { "port" };
+        all.push((format!("the {what} {}", port.address), pci(&port.address), &port.power));
+    }
+    for dock in &tunnels.docks {
+        all.push((format!("the dock's switch {}", dock.address), pci(&dock.address), &dock.power));
+    }
+    for card in cards {
+        all.push((format!("the GPU {}", card.address), pci(&card.address), &card.power));
+    }
+    all.sort_by(|(_, one, _), (_, other, _)| one.cmp(other));
+    all.dedup_by(|(_, one, _), (_, other, _)| one == other);
+    let among = |is_it: &dyn Fn(&RuntimePower) -> bool| -> (Vec<String>, Vec<String>) {
+        let found = all.iter().filter(|(_, _, power)| is_it(power));
+        found.map(|(name, folder, _)| (name.clone(), folder.clone())).unzip()
+    };
+    let mut findings = Vec::new();
+    let (suspended, folders) = among(&RuntimePower::is_suspended);
+    if !suspended.is_empty() {
+        let are = if suspended.len() == 1 { "is" } else { "are" };
+        let (verdict, effect) = match is_ready {
+            true => (Note, "it wakes when the GPU is used"),
+            false => (Bad, "what is suspended hides everything behind it"),
+        };
+        let found = format!("{} {are} suspended: {effect}", suspended.join(", "));
+        findings.push((verdict, found, Some(TunnelAdvice::KeepAwake { folders, rescans: !is_ready })));
+    }
+    let (sleepy, folders) = among(&|power| power.may_suspend() && !power.is_suspended());
+    if !sleepy.is_empty() {
+        let found = format!("the kernel may suspend {} (`auto`), and then everything behind it", sleepy.join(", "));
+        findings.push((Note, found, Some(TunnelAdvice::KeepAwake { folders, rescans: false })));
+    }
+    let is_known = |power: &RuntimePower| power.control.is_some() || power.runtime_status.is_some();
+    let (known, _) = among(&is_known);
+    if findings.is_empty() {
+        findings.push(match known.is_empty() {
+            true => (Unknown, "the kernel doesn't say what it may suspend".to_owned(), None),
+            false => (Good, format!("the kernel keeps {} awake", known.join(", ")), None),
+        });
+    }
+    findings
+}
+
+fn host_reset(tunnels: &Tunnels, is_ready: bool) -> Finding {
+    match tunnels.host_reset {
+        Some(false) => (Good, "off: the tunnels that the host's firmware sets up at boot stay".to_owned(), None),
+        Some(true) => {
+            let verdict = if is_ready { Good } else { Note };
+            let found = "on: the kernel takes down the tunnels that the host's firmware sets up at boot".to_owned();
+            (verdict, found, (!is_ready).then_some(TunnelAdvice::KeepTunnels))
+        }
+        None => {
+            let found = "the kernel doesn't say (it has `thunderbolt.host_reset` from 6.9 on)".to_owned();
+            (if is_ready { Note } else { Unknown }, found, (!is_ready).then_some(TunnelAdvice::KeepTunnels))
+        }
+    }
+}
+
+/// The docks, each with its link to the host.
+fn dock(tunnels: &Tunnels) -> Vec<Finding> {
+    if tunnels.docks.is_empty() {
+        let found = "no PCIe switch of a dock (1B21:2461, 1B21:2463) is there".to_owned();
+        return vec![(Bad, found, Some(TunnelAdvice::FindDock))];
+    }
+    let mut findings = Vec::new();
+    for TunnelledDock { address, pci_id, link, .. } in &tunnels.docks {
+        let found = format!("{address} {pci_id}, the dock's PCIe switch; link to the host: {link}");
+        findings.push(match link.width {
+            Some(width) if width < CARD_LANES => (Note, found, Some(TunnelAdvice::MoreLanes)),
+            _ => (Good, found, None),
+        });
+    }
+    findings
+}
+
+/// The link between the dock and a card.
+fn link(card: &TunnelledGpu) -> Finding {
+    let found = format!("{}: {}", card.address, card.link);
+    let lanes = card.link.max_width.unwrap_or(CARD_LANES).min(CARD_LANES);
+    match card.link.width {
+        None => (Unknown, found, None),
+        Some(width) if width < lanes => (Note, format!("{found} of x{lanes}"), Some(TunnelAdvice::MoreLanes)),
+        Some(_) => (Good, found, None),
+    }
+}
+
+fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, is_ready: bool) -> Vec<Finding> {
+    if tunnels.docks.is_empty() {
+        return Vec::new();
+    }
+    let mut findings: Vec<Finding> = cards.iter().map(|card| driver(card, is_ready)).collect();
+    if cards.is_empty() {
+        let missing = match expected {
+            Some(expected) => format!("no {expected}, which you expect, is behind the dock"),
+            None => "no GPU is behind the dock".to_owned(),
+        };
+        let others: Vec<String> = tunnels.docks.iter().flat_map(|dock| &dock.others).map(named).collect();
+        let others = if others.is_empty() { String::new() } else { format!(", but {}", others.join(", ")) };
+        findings.push((Bad, missing + &others, Some(TunnelAdvice::PowerCard)));
+    }
+    // The topic's first line is its verdict.
+    findings.sort_by_key(|(verdict, ..)| *verdict);
+    findings
+}
+
+/// A card and its driver. `is_ready` says whether any card has one.
+fn driver(card: &TunnelledGpu, is_ready: bool) -> Finding {
+    let named = named(card);
+    let address = card.address.clone();
+    match card.driver.as_deref() {
+        Some(driver) if HOLDERS.contains(&driver) => {
+            let found = format!("{named}: {driver} has it, for a virtual machine or a program of its own");
+            (Note, found, Some(TunnelAdvice::ReleaseHolder(address)))
+        }
+        Some(driver) => (Good, format!("{named}, with the driver {}", driver.shown()), None),
+        None => {
+            let driver = match card.pci_id.get(..4) {
+                Some("1002") => Some("amdgpu"),
+                Some("10DE") => Some("nvidia"),
+                Some("8086") => Some("xe"),
+                _ => None,
+            };
+            let verdict = if is_ready { Note } else { Bad };
+            (verdict, format!("{named}, without a driver"), Some(TunnelAdvice::LoadDriver { address, driver }))
+        }
+    }
+}
+
+/// A device's address, ID and class.
+fn named(device: &TunnelledGpu) -> String {
+    let class = class_name(device.class).unwrap_or("class not known");
+    format!("{} {} ({class})", device.address, device.pci_id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
-use asm2464::scsi::{Cdb, ScsiStatus, Sense, XdataAddress};
+use asm2464::scsi::{Cdb, Lun, ScsiStatus, Sense, XdataAddress};
 use asm2464::{AnyFailure, Coded as _, Kind};
 use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
@@ -24,6 +24,8 @@ struct FakeUnit {
     /// Maximum number of bytes that one E4 returns.
     e4_most: usize,
     ssd: bool,
+    /// Whether it lists LUN 1, with an SSD.
+    has_second_bay: bool,
     reads: bool,
     writes: bool,
     corrupts: Option<usize>,
@@ -50,6 +52,7 @@ fn unit() -> FakeUnit {
         extended: false,
         e4_most: usize::MAX,
         ssd: false,
+        has_second_bay: false,
         reads: true,
         writes: true,
         corrupts: None,
@@ -89,7 +92,7 @@ impl FakeUnit {
         }
     }
 
-    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<CommandEnd, TransportError> {
+    fn answer(&mut self, lun: Lun, cdb: &Cdb, data: DataPhase<'_>) -> Result<CommandEnd, TransportError> {
         let good = |transferred| Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
         let check = |sense| Ok(CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
         let silent =
@@ -98,7 +101,16 @@ impl FakeUnit {
         let at = u32::from_be_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]) as usize * 512;
         match (cdb.opcode(), data) {
             (0x00, _) => good(0),
-            (0x25, DataPhase::In(data)) if self.ssd => {
+            (0xA0, DataPhase::In(data)) if self.has_second_bay => {
+                data[..24].copy_from_slice(&[0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+                good(24)
+            }
+            (0xA0, _) => check(Sense::INVALID_OPCODE),
+            (0x12, DataPhase::In(data)) if lun != Lun::ZERO => {
+                data.fill(b' ');
+                good(data.len())
+            }
+            (0x25, DataPhase::In(data)) if self.ssd || lun != Lun::ZERO => {
                 data.copy_from_slice(&[0, 0, 0x0F, 0xFF, 0, 0, 2, 0]);
                 good(8)
             }
@@ -165,17 +177,23 @@ impl Transport for FakeUnit {
         4
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<CommandEnd, TransportError> {
-        self.answer(cdb, data)
+    fn execute_on(
+        &mut self,
+        lun: Lun,
+        cdb: &Cdb,
+        data: DataPhase<'_>,
+        _timeout: Duration,
+    ) -> Result<CommandEnd, TransportError> {
+        self.answer(lun, cdb, data)
     }
 
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, _timeout: Duration) -> Result<(), TransportError> {
         let mut buffer = vec![0; workload.buffer_len()];
         while let Some(job) = workload.next(&mut buffer) {
             let (completion, came) = match job.data {
-                JobData::None => (self.answer(&job.cdb, DataPhase::None)?, 0),
-                JobData::In(len) => (self.answer(&job.cdb, DataPhase::In(&mut buffer[..len]))?, len),
-                JobData::Out(len) => (self.answer(&job.cdb, DataPhase::Out(&buffer[..len]))?, 0),
+                JobData::None => (self.answer(job.lun, &job.cdb, DataPhase::None)?, 0),
+                JobData::In(len) => (self.answer(job.lun, &job.cdb, DataPhase::In(&mut buffer[..len]))?, len),
+                JobData::Out(len) => (self.answer(job.lun, &job.cdb, DataPhase::Out(&buffer[..len]))?, 0),
             };
             if !workload.complete(&job, &completion, &buffer[..came], Duration::from_micros(10)) {
                 break;
@@ -247,6 +265,13 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
     let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&[DataPath::Read16]));
     assert!(report.unwrap().rows[0].figures().is_some());
     assert_eq!(after.written, 0);
+}
+
+#[test]
+fn nothing_is_written_with_an_ssd_in_the_second_bay_and_none_in_the_first() {
+    let (report, after) = bench(FakeUnit { has_second_bay: true, ..unit() }, &plan(&DataPath::scsi()));
+    assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
+    assert_eq!((after.written, after.xdata.len()), (0, 0));
 }
 
 #[test]

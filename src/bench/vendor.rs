@@ -8,7 +8,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::scsi::runtime::freeing;
-use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
+use asm2464::scsi::{BLOCK_LEN, Command, Lun, ScsiStatus, XdataAddress};
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{
     Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, Transport, TransportKind, Workload,
@@ -95,7 +95,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         // Refuse an unknown version before reporting an initialisation that only a restart undoes.
         self.variables()?;
         if !self.has_no_medium()? {
-            let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
+            let why = "READ CAPACITY and E6 do not all answer 2/3A (medium not present)".to_owned();
             return Err(Purpose::Bench.cannot_tell(device, &why).into());
         }
         progress.event(BenchEvent::Initialising);
@@ -294,7 +294,7 @@ impl Workload for Stream<'_> {
         // Free all slots in the same queue: a WRITE(16) that finds no free slot is never answered.
         if let Some((at, value)) = self.freeing.pop_front() {
             let command = Command::XdataWrite { at: XdataAddress::main(at), value };
-            return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
+            return Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data: JobData::None, id: FREEING });
         }
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
@@ -310,7 +310,7 @@ impl Workload for Stream<'_> {
             self.freeing.extend(freeing(size));
         }
         self.number += 1;
-        Some(Job { cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
+        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
     }
 
     fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], elapsed: Duration) -> bool {

@@ -17,8 +17,8 @@ use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build};
 use asm2464_dock::pcap::Capture;
-use asm2464_host::bridge::{Behind, UnitInfo};
-use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
+use asm2464_host::bridge::{Behind, Location, UnitInfo};
+use asm2464_host::usb::sysfs::{BayDisk, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
 use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
@@ -79,6 +79,8 @@ pub(super) struct ListedUnit {
     firmware: String,
     /// What is behind the bridge, if the unit could be asked.
     behind: Option<String>,
+    /// The system's disks that are the unit's logical units: a dock with several bays has one for each.
+    disks: Vec<BayDisk>,
     /// Why the firmware and what is behind the bridge could not be read.
     unread: Option<String>,
     /// What the user should know.
@@ -168,6 +170,10 @@ fn row(
         open_build: None,
         firmware: unit.state.to_string(),
         behind: None,
+        disks: match &unit.location {
+            Location::Port(port) => Sysfs::system().bays(port),
+            Location::Virtual(_) => Vec::new(),
+        },
         unread: None,
         notes: slow_link(&unit, run).into_iter().collect(),
         unit,
@@ -300,6 +306,9 @@ fn show(row: &ListedUnit) {
     lines.push(("runs", version.map_or_else(firmware, |version| format!("{}, version {version}", row.firmware))));
     lines.extend(row.unread.clone().map(|reason| ("unread", reason)));
     lines.extend(row.behind.clone().map(|behind| ("behind", behind)));
+    if !row.disks.is_empty() {
+        lines.push(("disks", row.disks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")));
+    }
     let strings = format!("{} {}", unit.manufacturer, unit.product);
     let serial = unit.serial.as_ref().map(|serial| format!(", serial {serial}")).unwrap_or_default();
     lines.push(("strings", format!("{}{serial}", strings.trim())));
@@ -337,7 +346,7 @@ fn show_known(known: &Devices, json: bool) {
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::BridgeState;
-    use asm2464_host::bridge::{BusSpeed, Location};
+    use asm2464_host::bridge::BusSpeed;
 
     use super::*;
 
@@ -349,6 +358,7 @@ mod tests {
             open_build: None,
             firmware: String::new(),
             behind: None,
+            disks: Vec::new(),
             unread: None,
             notes: Vec::new(),
         }

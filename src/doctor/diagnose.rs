@@ -93,12 +93,13 @@ const PIPES: &str = "bulk pipes";
 /// Diagnoses a unit.
 pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
     let (firmware, runtime) = firmware(facts, wanted.runtime);
-    let topics: [(&'static str, Vec<Finding>); 13] = [
+    let topics: [(&'static str, Vec<Finding>); 14] = [
         ("USB", vec![usb(facts)]),
         ("suspend", suspend(facts).into_iter().collect()),
         ("CPU", governor(facts).into_iter().collect()),
         ("lock", locks(facts)),
         ("access", vec![access(facts)]),
+        ("disks", disks(facts).into_iter().collect()),
         ("firmware", vec![firmware]),
         ("part", part(facts).into_iter().collect()),
         ("flash", flash(facts).into_iter().collect()),
@@ -225,6 +226,12 @@ fn access(facts: &Facts) -> Finding {
         }
         (Asked::Is(()), None) => line(Good, "opened; no kernel driver has it"),
     }
+}
+
+/// The system's disk of each bay.
+fn disks(facts: &Facts) -> Option<Finding> {
+    let disks: Vec<String> = facts.host.disks.iter().map(ToString::to_string).collect();
+    if disks.is_empty() { None } else { Some(line(Note, disks.join(", "))) }
 }
 
 /// Returns the finding about the firmware, and the runtime that drives it.

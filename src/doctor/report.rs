@@ -137,9 +137,17 @@ fn redacted(mut facts: Facts) -> Facts {
         *file = file.file_name().map(PathBuf::from).unwrap_or_default();
         *holder = Process { pid: 0, command: LEFT_OUT.to_owned() };
     }
+    for disk in &mut facts.host.disks {
+        // A name of the kernel's, as in `sda`, says nothing about an owner.
+        let letters = disk.name.strip_prefix("sd").unwrap_or_default();
+        if letters.is_empty() || !letters.bytes().all(|letter| letter.is_ascii_lowercase()) {
+            disk.name = "another".to_owned();
+        }
+    }
     facts.descriptors = facts.descriptors.map(without_container_id);
-    if let Some(model) = facts.storage.as_mut().and_then(|storage| storage.model.as_mut()) {
-        *model = format!("name {LEFT_OUT}");
+    if let Some(storage) = &mut facts.storage {
+        let models = storage.bays.iter_mut().map(|bay| &mut bay.model).chain([&mut storage.model]);
+        models.flatten().for_each(|model| *model = format!("name {LEFT_OUT}"));
     }
     if let Asked::Is(contents) = &mut facts.contents
         && let Some(open) = contents.flashed.as_mut().and_then(|firmware| firmware.open_mut())

@@ -14,7 +14,7 @@ use asm2464::flash::JedecId;
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::bridge::{Location, PortPath, Storage, UnitInfo};
 use asm2464_host::pcie::{Link, Survey};
-use asm2464_host::usb::sysfs::{Process, Sysfs};
+use asm2464_host::usb::sysfs::{BayDisk, Process, Sysfs};
 use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -314,6 +314,8 @@ pub struct HostState {
     pub governors: Vec<String>,
     /// The runtimes' lock files for this unit that a process holds, and that process.
     pub locks: Vec<(PathBuf, Process)>,
+    /// The system's disks that are the unit's logical units.
+    pub disks: Vec<BayDisk>,
 }
 
 impl HostState {
@@ -341,7 +343,7 @@ impl HostState {
         // Two folders may be the same.
         locks.sort();
         locks.dedup();
-        Self { may_sleep: sysfs.may_sleep(port), governors: sysfs.governors(), locks }
+        Self { may_sleep: sysfs.may_sleep(port), governors: sysfs.governors(), locks, disks: sysfs.bays(port) }
     }
 
     /// Whether the kernel may suspend the unit at this port.

@@ -539,7 +539,7 @@ fn sees_ssd(asker: &str, port: &mut VirtualPort) -> Option<bool> {
             None
         }
         "READ CAPACITY" => {
-            let _ = port.open().unwrap().read_capacity();
+            let _ = port.open().unwrap().read_capacity(asm2464::scsi::Lun::ZERO);
             None
         }
         "READ" => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CommandStatusWrapper, CswStatus};
-use asm2464::scsi::{Command, ScsiStatus};
+use asm2464::scsi::{Command, Lun, ScsiStatus};
 use asm2464_host::bridge::{
     BulkOnly, CommandEnd, Endpoint, Job, JobData, PipeError, Pipes, Reaped, TransferEnd, TransferId, Transport, Uas,
     Workload,
@@ -118,9 +118,9 @@ impl Workload for Count {
         self.left = self.left.checked_sub(1)?;
         let (lba, blocks) = (u64::from(self.left), 128);
         Some(if self.left.is_multiple_of(2) {
-            Job { cdb: Command::Read16 { lba, blocks }.cdb(), data: JobData::In(BLOCK), id: 0 }
+            Job { lun: Lun::ZERO, cdb: Command::Read16 { lba, blocks }.cdb(), data: JobData::In(BLOCK), id: 0 }
         } else {
-            Job { cdb: Command::Write16 { lba, blocks }.cdb(), data: JobData::Out(BLOCK), id: 0 }
+            Job { lun: Lun::ZERO, cdb: Command::Write16 { lba, blocks }.cdb(), data: JobData::Out(BLOCK), id: 0 }
         })
     }
 

@@ -3,7 +3,7 @@
 
 use asm2464::Bdf;
 use asm2464::firmware::Image;
-use asm2464::scsi::XdataAddress;
+use asm2464::scsi::{Lun, XdataAddress};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port};
 use asm2464_host::pcie::{NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 
@@ -119,7 +119,7 @@ fn the_vendors_firmware_numbers_its_root_port_at_the_first_question_for_a_medium
         (0x78, Ok((0, 0))),
         "only E4 and E5 work, and they assign no bus numbers"
     );
-    assert_eq!(bridge.read_capacity(), Ok(None));
+    assert_eq!(bridge.read_capacity(Lun::ZERO), Ok(None));
     assert_eq!(header(&mut bridge, Bdf::ROOT), Ok((0x02_01_00, 0x00D0_00D0)), "with a window of 1 MiB");
     assert_eq!(header(&mut bridge, Bdf::new(1, 0, 0)), Ok((0x02_02_01, 0)), "and the bridge on bus 1");
 }

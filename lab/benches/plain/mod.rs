@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use asm2464::firmware::{ConfigField, FlashAddress, Part, known_blocks};
 use asm2464::scsi::runtime::freeing;
-use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
+use asm2464::scsi::{Command, Lun, ScsiStatus, XdataAddress};
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Factory, Identity, Scenario, VirtualUnit};
 use asm2464_host::bridge::{CommandEnd, Job, JobData, Workload};
@@ -101,7 +101,7 @@ impl Workload for Stream {
     fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
         if let Some((at, value)) = self.freeing.pop_front() {
             let command = Command::XdataWrite { at: XdataAddress::main(at), value };
-            return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
+            return Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data: JobData::None, id: FREEING });
         }
         self.remaining = self.remaining.checked_sub(1)?;
         let (lba, blocks) = ((self.next / BLOCK) as u64, (self.bytes / BLOCK) as u32);
@@ -120,7 +120,7 @@ impl Workload for Stream {
         if self.bytes.is_multiple_of(BLOCK) {
             self.next = (self.next + self.bytes) % SPAN;
         }
-        Some(Job { cdb: command.cdb(), data, id: lba })
+        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data, id: lba })
     }
 
     fn complete(&mut self, job: &Job, completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use asm2464::TransportKind;
-use asm2464::scsi::{Command, XdataAddress};
+use asm2464::scsi::{Command, Lun, XdataAddress};
 use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
 use asmpatch::devices::Devices;
 use asmpatch::unit::{self, Selector};
@@ -31,7 +31,7 @@ impl Workload for Endless {
 
     fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
         let command = Command::XdataRead { from: XdataAddress::main(0x7000), len: LEN.into() };
-        Some(Job { cdb: command.cdb(), data: JobData::In(LEN.into()), id: 0 })
+        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data: JobData::In(LEN.into()), id: 0 })
     }
 
     fn complete(&mut self, _job: &Job, _completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {

@@ -9,11 +9,12 @@ use asm2464::Bdf;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::flash::JedecId;
 use asm2464::interrupt::Interrupt;
+use asm2464::scsi::Lun;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
-use asm2464_host::bridge::{BusSpeed, Location, Port as _, Storage};
-use asm2464_host::usb::sysfs::Process;
+use asm2464_host::bridge::{Bay, BusSpeed, Location, Port as _, Storage};
+use asm2464_host::usb::sysfs::{BayDisk, Process};
 
 use crate::cli::command_line::{self, is_for_docks};
 use crate::cli::invocation::Invocation;
@@ -492,7 +493,9 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
         (seen.flash_part, seen.supply) = (Asked::Failed(hostile()), Asked::Failed(hostile()));
         (seen.link, seen.tree) = (Asked::Failed(hostile()), Asked::Failed(hostile()));
         seen.bench_failure = Some(hostile());
-        seen.storage = Some(Storage { model: Some(OWNER.to_owned()), ..Storage::default() });
+        let bay = Bay { lun: Lun::ZERO, capacity: None, is_not_ready: true, model: Some(OWNER.to_owned()) };
+        seen.storage = Some(Storage { model: Some(OWNER.to_owned()), bays: vec![bay], ..Storage::default() });
+        seen.host.disks = vec![BayDisk { lun: Lun::ZERO, name: OWNER.to_owned() }];
         let holder = Process { pid: 41, command: OWNER.to_owned() };
         seen.host.locks = vec![(format!("/home/{OWNER}/am_usb:3-7.lock").into(), holder)];
         for text in [&before, &report(&seen)] {

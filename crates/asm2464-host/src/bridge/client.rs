@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use asm2464::ParseError;
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
 use asm2464::scsi::runtime::{Variables, freeing};
 use asm2464::scsi::{
-    BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, LONG_READ, LONG_READ_LEN, ResetMode, ScsiStatus, Sense,
-    SenseKey, XdataAddress, has_long_read,
+    BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, LONG_READ, LONG_READ_LEN, Lun, REPORT_LUNS_LEN, ResetMode,
+    ScsiStatus, Sense, SenseKey, XdataAddress, has_long_read, listed_luns,
 };
 use tracing::info;
 
@@ -101,11 +102,29 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`]; [`CommandError::Malformed`] if the data is too short.
     pub fn inquiry(&mut self) -> Result<Inquiry, CommandError> {
+        self.inquiry_of(Lun::ZERO)
+    }
+
+    /// As [`Bridge::inquiry`], of a logical unit that [`Bridge::luns`] returned.
+    ///
+    /// # Errors
+    /// As of [`Bridge::inquiry`].
+    pub fn inquiry_of(&mut self, lun: Lun) -> Result<Inquiry, CommandError> {
         let mut data = [0; INQUIRY_LEN as usize];
         let command = Command::Inquiry { len: INQUIRY_LEN };
-        let found = self.settled(command, DataPhase::In(&mut data))?;
-        Inquiry::parse(&data[..found])
-            .map_err(|error| CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() })
+        let found = self.settled(lun, command, DataPhase::In(&mut data))?;
+        Inquiry::parse(&data[..found]).map_err(|error| malformed(&command, &error))
+    }
+
+    /// REPORT LUNS: the logical units of the dock, each once.
+    ///
+    /// # Errors
+    /// [`CommandError`]; [`CommandError::Malformed`] if the list is cut off, or names a logical unit that can't be asked.
+    pub fn luns(&mut self) -> Result<Vec<Lun>, CommandError> {
+        let mut data = [0; REPORT_LUNS_LEN as usize];
+        let command = Command::ReportLuns;
+        let found = self.settled(Lun::ZERO, command, DataPhase::In(&mut data))?;
+        listed_luns(&data[..found]).map_err(|error| malformed(&command, &error))
     }
 
     /// E0: reads a configuration block without checking it.
@@ -156,7 +175,7 @@ impl<T: Transport> Bridge<T> {
         let command = Command::XdataRead { from, len: buffer.len() as u16 };
         limited(&command, buffer.len(), buffer.len() <= usize::from(u16::MAX), "at most 65,535 bytes")?;
         let expected = buffer.len();
-        let found = self.settled(command, DataPhase::In(buffer))?;
+        let found = self.settled(Lun::ZERO, command, DataPhase::In(buffer))?;
         if found == expected { Ok(()) } else { Err(CommandError::ShortXdata { expected, found }) }
     }
 
@@ -214,22 +233,22 @@ impl<T: Transport> Bridge<T> {
         self.exactly(command, DataPhase::Out(data))
     }
 
-    /// READ CAPACITY: reads the capacity; `None` if there is no medium behind the bridge.
+    /// READ CAPACITY: reads the capacity; `None` if the logical unit has no medium (sense 2/3A).
     ///
     /// # Errors
-    /// [`CommandError`] for any refusal other than NOT READY.
-    pub fn read_capacity(&mut self) -> Result<Option<Capacity>, CommandError> {
+    /// [`CommandError`] for any other refusal; NOT READY if there is a medium that is not ready.
+    pub fn read_capacity(&mut self, lun: Lun) -> Result<Option<Capacity>, CommandError> {
         let mut data = [0; 8];
-        let found = self.exactly(Command::ReadCapacity10, DataPhase::In(&mut data));
-        if unless_not_ready(found)?.is_none() {
-            return Ok(None);
+        match self.exactly_on(lun, Command::ReadCapacity10, DataPhase::In(&mut data)) {
+            Err(error) if error.sense().is_some_and(Sense::is_no_medium) => return Ok(None),
+            outcome => outcome?,
         }
         let capacity = Capacity::parse10(&data).filter(|capacity| !capacity.is_past_32_bits());
         if capacity.is_some() {
             return Ok(capacity);
         }
         let mut data = [0; 32];
-        self.exactly(Command::ReadCapacity16, DataPhase::In(&mut data))?;
+        self.exactly_on(lun, Command::ReadCapacity16, DataPhase::In(&mut data))?;
         Ok(Capacity::parse16(&data))
     }
 
@@ -266,13 +285,31 @@ impl<T: Transport> Bridge<T> {
         data: DataPhase<'_>,
         timeout: Duration,
     ) -> Result<CommandEnd, TransportError> {
-        self.transport.execute(&command.cdb(), data, timeout)
+        self.execute_on(Lun::ZERO, command, data, timeout)
+    }
+
+    /// As [`Bridge::execute`], for a logical unit that [`Bridge::luns`] returned.
+    ///
+    /// # Errors
+    /// As of [`Bridge::execute`].
+    pub(super) fn execute_on(
+        &mut self,
+        lun: Lun,
+        command: Command,
+        data: DataPhase<'_>,
+        timeout: Duration,
+    ) -> Result<CommandEnd, TransportError> {
+        self.transport.execute_on(lun, &command.cdb(), data, timeout)
     }
 
     /// Runs a command that moves all of this data.
     fn exactly(&mut self, command: Command, data: DataPhase<'_>) -> Result<(), CommandError> {
+        self.exactly_on(Lun::ZERO, command, data)
+    }
+
+    fn exactly_on(&mut self, lun: Lun, command: Command, data: DataPhase<'_>) -> Result<(), CommandError> {
         let expected = data.len();
-        let found = self.settled(command, data)?;
+        let found = self.settled(lun, command, data)?;
         if found == expected {
             Ok(())
         } else {
@@ -281,7 +318,7 @@ impl<T: Transport> Bridge<T> {
     }
 
     /// Sends a command until the answer is not UNIT ATTENTION. Returns the bytes moved.
-    fn settled(&mut self, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
+    fn settled(&mut self, lun: Lun, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
         let timeout = match command {
             Command::FlashRead { .. } => FLASH_READ_TIMEOUT,
             Command::ConfigWrite(_) | Command::FlashWrite { .. } => self.timeouts.flash_write,
@@ -290,7 +327,7 @@ impl<T: Transport> Bridge<T> {
         let cdb = command.cdb();
         let mut attentions = 0;
         loop {
-            let completion = self.transport.execute(&cdb, data.reborrow(), timeout)?;
+            let completion = self.transport.execute_on(lun, &cdb, data.reborrow(), timeout)?;
             match (completion.status, completion.sense) {
                 (ScsiStatus::Good, _) => return Ok(completion.transferred),
                 (ScsiStatus::CheckCondition, Some(sense))
@@ -311,6 +348,10 @@ fn unless_not_ready<T>(outcome: Result<T, CommandError>) -> Result<Option<T>, Co
         Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => Ok(None),
         outcome => outcome.map(Some),
     }
+}
+
+fn malformed(command: &Command, error: &ParseError) -> CommandError {
+    CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() }
 }
 
 fn limited(command: &Command, found: usize, fits: bool, limit: &'static str) -> Result<(), CommandError> {
@@ -435,7 +476,7 @@ impl Workload for Script<'_, '_> {
         };
         let id = self.next as u64;
         self.next += 1;
-        Some(Job { cdb: command.cdb(), data, id })
+        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data, id })
     }
 
     fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], _: Duration) -> bool {

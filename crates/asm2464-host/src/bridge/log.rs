@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use asm2464::digest::to_hex;
-use asm2464::scsi::{ScsiStatus, Sense};
+use asm2464::scsi::{Lun, ScsiStatus, Sense};
 use tracing::{Level, debug, enabled};
 
 use super::open::OpenJob;
@@ -32,7 +32,8 @@ pub(super) fn answered(job: &Job, completion: &CommandEnd, buffer: &[u8], elapse
         JobData::Out(_) => data_words("out", data),
     };
     let status = status_words(status, sense);
-    debug!("{}: {status}, {moved}, {}", job.cdb, milliseconds(elapsed));
+    let place = if job.lun == Lun::ZERO { String::new() } else { format!(" to {}", job.lun) };
+    debug!("{}{place}: {status}, {moved}, {}", job.cdb, milliseconds(elapsed));
 }
 
 /// Logs a control request or bulk transfer that succeeded. `name` is its name, or that of the request it belongs to.

@@ -61,6 +61,6 @@ pub use pipes::{
 };
 pub(crate) use port::SUPER_SPEED_PACKET;
 pub use port::{BusSpeed, Location, Port, PortPath, UnitInfo};
-pub use storage::{Behind, Storage};
+pub use storage::{Bay, Behind, Storage};
 pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 pub use uas::Uas;

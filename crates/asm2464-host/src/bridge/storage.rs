@@ -1,8 +1,9 @@
-//! What vendor firmware knows of an SSD behind it, asked without harm to either.
+//! What vendor firmware knows of SSDs behind it, asked without harm to either. A dock with several bays has a logical
+//! unit for each.
 
 use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::runtime::{SetUp, Variables};
-use asm2464::scsi::{Capacity, Command, ScsiStatus, Sense, SenseKey, XdataAddress};
+use asm2464::scsi::{Capacity, Command, Lun, ScsiStatus, Sense, SenseKey, XdataAddress};
 use serde::{Deserialize, Serialize};
 
 use super::client::Bridge;
@@ -39,19 +40,37 @@ pub struct Storage {
     /// The firmware's variables before any question that could change them: addresses in XDATA and their bytes. In a
     /// version whose variables are not known, the bytes at the places of every other version.
     pub variables: Vec<(u16, u8)>,
-    /// READ CAPACITY's answer, unless there is no medium.
+    /// LUN 0's answer to READ CAPACITY, unless there is no medium.
     pub capacity: Option<Capacity>,
-    /// The model in E6's answer.
+    /// Whether LUN 0 has a medium that is not ready.
+    pub is_not_ready: bool,
+    /// The model in E6's answer, of LUN 0.
     pub model: Option<String>,
     /// The variable that says whether an SSD was found, after these questions.
     pub found_after: Option<u8>,
     /// The error of the question that failed.
     pub failed: Option<String>,
+    /// The logical units besides LUN 0, if REPORT LUNS lists any.
+    pub bays: Vec<Bay>,
+}
+
+/// What a logical unit besides LUN 0 answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Bay {
+    /// The logical unit's number.
+    pub lun: Lun,
+    /// Its answer to READ CAPACITY, unless there is no medium.
+    pub capacity: Option<Capacity>,
+    /// Whether it has a medium that is not ready.
+    pub is_not_ready: bool,
+    /// Vendor and product in INQUIRY's answer, if it has a medium.
+    pub model: Option<String>,
 }
 
 impl Storage {
-    /// Asks with READ CAPACITY and E6 Identify, but only if the firmware's variables show that both are safe: E6 hangs a
-    /// unit that a GPU runtime has initialised.
+    /// Asks each logical unit that REPORT LUNS lists with READ CAPACITY, and LUN 0 with E6 Identify, but only if the
+    /// firmware's variables show that both are safe: E6 hangs a unit that a GPU runtime has initialised.
     ///
     /// # Errors
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
@@ -63,38 +82,64 @@ impl Storage {
         if storage.failed.is_some() || storage.by_variables().is_some() {
             return Ok(storage);
         }
-        match bridge.read_capacity() {
-            Ok(capacity) => {
-                storage.capacity = capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0);
-            }
+        storage.ask_lun_0(bridge)?;
+        if storage.failed.is_none() {
+            storage.ask_bays(bridge)?;
+        }
+        Ok(storage)
+    }
+
+    fn ask_lun_0<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+        match medium(bridge, Lun::ZERO) {
+            Ok((capacity, is_not_ready)) => (self.capacity, self.is_not_ready) = (capacity, is_not_ready),
             Err(error) => {
-                storage.failed = Some(failed(bridge, error)?);
-                return Ok(storage);
+                self.failed = Some(failed(bridge, error)?);
+                return Ok(());
             }
         }
         match bridge.identify() {
             // A bridge that answers with zeros has no SSD.
-            Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => storage.model = Some(model(&data[MODEL])),
+            Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => self.model = Some(model(&data[MODEL])),
             // Refused or short: no device behind the bridge speaks NVMe, or it is not ready.
             Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => {}
             Err(error) => {
                 let error = failed(bridge, error)?;
                 // Without a medium, a hanging SSD looks the same.
-                storage.failed = storage.capacity.is_none().then_some(error);
-                return Ok(storage);
+                self.failed = self.capacity.is_none().then_some(error);
+                return Ok(());
             }
         }
         // The questions made the firmware search, if nothing has before.
-        if storage.capacity.is_none()
-            && storage.model.is_none()
-            && let Some(variables) = storage.version.and_then(Variables::of)
+        if self.capacity.is_none()
+            && self.model.is_none()
+            && let Some(variables) = self.version.and_then(Variables::of)
         {
             match bridge.xdata_byte(XdataAddress::main(variables.ssd_found())) {
-                Ok(found) => storage.found_after = Some(found),
-                Err(error) => storage.failed = Some(failed(bridge, error)?),
+                Ok(found) => self.found_after = Some(found),
+                Err(error) => self.failed = Some(failed(bridge, error)?),
             }
         }
-        Ok(storage)
+        Ok(())
+    }
+
+    fn ask_bays<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+        let luns = match bridge.other_luns() {
+            Ok(luns) => luns,
+            Err(error) => {
+                self.failed = Some(failed(bridge, error)?);
+                return Ok(());
+            }
+        };
+        for lun in luns {
+            match Bay::ask(bridge, lun) {
+                Ok(bay) => self.bays.push(bay),
+                Err(error) => {
+                    self.failed = Some(format!("{lun}: {}", failed(bridge, error)?));
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn ask_variables<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
@@ -122,15 +167,15 @@ impl Storage {
         if let Some(behind) = self.by_variables() {
             return behind;
         }
-        let capacity = self.capacity.map(|capacity| decimal_bytes(capacity.bytes()));
-        let known: Vec<String> = self.model.iter().cloned().chain(capacity).collect();
-        if !known.is_empty() {
-            return Behind::Ssd(known.join(", "));
+        let is_not_ready = self.is_not_ready || self.found_after.is_some_and(|found| found != 0);
+        let first = ssd(self.model.as_deref(), self.capacity, is_not_ready);
+        let others = self.bays.iter().map(|bay| (bay.lun, ssd(bay.model.as_deref(), bay.capacity, bay.is_not_ready)));
+        let mut found = Vec::new();
+        for (lun, ssd) in std::iter::once((Lun::ZERO, first)).chain(others) {
+            let place = if self.bays.is_empty() { String::new() } else { format!(" at {lun}") };
+            found.extend(ssd.map(|ssd| ssd + &place));
         }
-        match self.found_after {
-            Some(found) if found != 0 => Behind::Ssd("that is not ready".to_owned()),
-            _ => Behind::NoMedium,
-        }
+        if found.is_empty() { Behind::NoMedium } else { Behind::Ssd(found.join("; ")) }
     }
 
     /// What the variables alone say; `None` if the questions are safe.
@@ -157,6 +202,38 @@ impl Storage {
     }
 }
 
+impl Bay {
+    fn ask<T: Transport>(bridge: &mut Bridge<T>, lun: Lun) -> Result<Self, CommandError> {
+        let (capacity, is_not_ready) = medium(bridge, lun)?;
+        let mut bay = Self { lun, capacity, is_not_ready, model: None };
+        if capacity.is_some() || is_not_ready {
+            let inquiry = bridge.inquiry_of(lun)?;
+            let name = format!("{} {}", inquiry.vendor, inquiry.product);
+            bay.model = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+        }
+        Ok(bay)
+    }
+}
+
+/// Asks a logical unit for its capacity. Returns that, and whether it has a medium that is not ready.
+fn medium<T: Transport>(bridge: &mut Bridge<T>, lun: Lun) -> Result<(Option<Capacity>, bool), CommandError> {
+    match bridge.read_capacity(lun) {
+        Ok(capacity) => Ok((capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0), false)),
+        Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => Ok((None, true)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The SSD of a logical unit in words; `None` if there is none.
+fn ssd(model: Option<&str>, capacity: Option<Capacity>, is_not_ready: bool) -> Option<String> {
+    let capacity = capacity.map(|capacity| decimal_bytes(capacity.bytes()));
+    let known: Vec<String> = model.map(str::to_owned).into_iter().chain(capacity).collect();
+    if known.is_empty() {
+        return is_not_ready.then(|| "that is not ready".to_owned());
+    }
+    Some(known.join(", "))
+}
+
 /// The places where any version keeps the variables of the initialisation. A GPU runtime writes to one of them,
 /// whatever the version. If all are 0, no runtime has initialised the unit, so E6 is safe in an unknown version, too.
 fn every_initialised() -> impl Iterator<Item = u16> {
@@ -164,8 +241,8 @@ fn every_initialised() -> impl Iterator<Item = u16> {
 }
 
 impl<T: Transport> Bridge<T> {
-    /// Whether READ CAPACITY and E6 both answer 2/3A (medium not present) on a unit that is not initialised. WRITE(16)
-    /// can't reach an SSD then.
+    /// Whether READ CAPACITY of each logical unit and E6 answer 2/3A (medium not present) on a unit that is not
+    /// initialised. WRITE(16) can't reach an SSD then.
     ///
     /// # Errors
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
@@ -180,17 +257,35 @@ impl<T: Transport> Bridge<T> {
                 return Ok(false);
             }
         }
-        let capacity = self.answers_no_medium(Command::ReadCapacity10, &mut [0; 8])?;
-        Ok(capacity && self.answers_no_medium(Command::NvmeIdentifyController, &mut [0; 4096])?)
+        if !self.answers_no_medium(Lun::ZERO, Command::ReadCapacity10, &mut [0; 8])?
+            || !self.answers_no_medium(Lun::ZERO, Command::NvmeIdentifyController, &mut [0; 4096])?
+        {
+            return Ok(false);
+        }
+        for lun in self.other_luns()? {
+            if !self.answers_no_medium(lun, Command::ReadCapacity10, &mut [0; 8])? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    fn answers_no_medium(&mut self, command: Command, buffer: &mut [u8]) -> Result<bool, CommandError> {
+    /// The logical units besides LUN 0. A unit that refuses REPORT LUNS, or doesn't answer it, has none that could be
+    /// asked.
+    fn other_luns(&mut self) -> Result<Vec<Lun>, CommandError> {
+        match self.luns() {
+            Ok(luns) => Ok(luns.into_iter().filter(|lun| *lun != Lun::ZERO).collect()),
+            Err(error @ CommandError::Malformed { .. }) => Err(error),
+            Err(error) => failed(self, error).map(|_| Vec::new()),
+        }
+    }
+
+    fn answers_no_medium(&mut self, lun: Lun, command: Command, buffer: &mut [u8]) -> Result<bool, CommandError> {
         let timeout = self.timeouts().short;
-        match self.execute(command, DataPhase::In(buffer), timeout) {
-            Ok(completion) => Ok(completion.status == ScsiStatus::CheckCondition
-                && completion.sense.is_some_and(|Sense { key, asc, .. }| {
-                    key == SenseKey::NOT_READY && asc == Sense::MEDIUM_NOT_PRESENT.asc
-                })),
+        match self.execute_on(lun, command, DataPhase::In(buffer), timeout) {
+            Ok(completion) => {
+                Ok(completion.status == ScsiStatus::CheckCondition && completion.sense.is_some_and(Sense::is_no_medium))
+            }
             Err(error) if error.is_timeout() => self.recover().map(|()| false),
             Err(error) => Err(error.into()),
         }
@@ -239,9 +334,13 @@ mod tests {
     use super::*;
     use crate::bridge::transport::{CommandEnd, JobData, Workload};
 
-    /// A unit without an SSD: its XDATA, and the commands that it got.
+    /// A unit without an SSD at LUN 0: its XDATA, its answer to REPORT LUNS, what the other logical units answer to READ
+    /// CAPACITY, and the commands that it got.
+    #[derive(Default)]
     struct Fake {
         xdata: BTreeMap<u16, u8>,
+        luns: Option<Vec<u8>>,
+        bays: BTreeMap<u8, Result<[u8; 8], Sense>>,
         asked: Vec<Vec<u8>>,
     }
 
@@ -259,7 +358,33 @@ mod tests {
             while let Some(job) = workload.next(&mut buffer) {
                 let cdb = job.cdb.as_slice();
                 self.asked.push(cdb.to_vec());
+                let good = |len| (CommandEnd { transferred: len, status: ScsiStatus::Good, sense: None }, len);
+                let check =
+                    |sense| (CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) }, 0);
+                let lun = u8::from(job.lun);
+                let bay = self.bays.get(&lun);
+                assert!(lun == 0 || bay.is_some(), "{} was not listed", job.lun);
                 let (end, len) = match (cdb[0], job.data) {
+                    (0xA0, _) => match &self.luns {
+                        Some(luns) => {
+                            buffer[..luns.len()].copy_from_slice(luns);
+                            good(luns.len())
+                        }
+                        None => check(Sense::INVALID_OPCODE),
+                    },
+                    (0x25, _) if bay.is_some() => match self.bays[&lun] {
+                        Ok(capacity) => {
+                            buffer[..8].copy_from_slice(&capacity);
+                            good(8)
+                        }
+                        Err(sense) => check(sense),
+                    },
+                    (0x12, _) if bay.is_some() => {
+                        buffer[..36].fill(b' ');
+                        buffer[8..11].copy_from_slice(b"WDC");
+                        buffer[16..21].copy_from_slice(b"SN850");
+                        good(36)
+                    }
                     (0xE4, JobData::In(len)) => {
                         let from = u16::from_be_bytes([cdb[3], cdb[4]]);
                         (from..).zip(&mut buffer[..len]).for_each(|(at, byte)| {
@@ -288,7 +413,17 @@ mod tests {
 
     fn unit(version: [u8; 6], xdata: &[(u16, u8)]) -> Bridge<Fake> {
         let version = (XdataAddress::VERSION.addr..).zip(version);
-        Bridge::new(Fake { xdata: version.chain(xdata.iter().copied()).collect(), asked: Vec::new() })
+        Bridge::new(Fake { xdata: version.chain(xdata.iter().copied()).collect(), ..Fake::default() })
+    }
+
+    /// A unit of an unknown version that lists LUN 0 and these, with their answers to READ CAPACITY.
+    fn with_bays(bays: &[(u8, Result<[u8; 8], Sense>)]) -> Bridge<Fake> {
+        let entries = bays.iter().map(|(lun, _)| *lun).flat_map(|lun| [0, lun, 0, 0, 0, 0, 0, 0]);
+        let header = [0, 0, 0, (bays.len() as u8 + 1) * 8, 0, 0, 0, 0].into_iter().chain([0; 8]);
+        let mut bridge = unit(UNKNOWN, &[]);
+        bridge.transport_mut().luns = Some(header.chain(entries).collect());
+        bridge.transport_mut().bays = bays.iter().copied().collect();
+        bridge
     }
 
     /// The addresses of the E4 or E5 in the order in which they came.
@@ -337,6 +472,42 @@ mod tests {
             let found = Storage::ask(&mut bridge).unwrap().behind();
             assert!(matches!(&found, Behind::CannotTell(why) if why.contains("241129")), "{found:?}");
             assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4), "{at:#06x}");
+        }
+    }
+
+    const CAPACITY: [u8; 8] = [0, 0, 0x0F, 0xFF, 0, 0, 2, 0];
+    const BECOMING_READY: Sense = Sense::new(SenseKey::NOT_READY, 0x04, 0x01);
+
+    #[test]
+    fn an_ssd_in_any_bay_is_found_with_its_lun_and_is_a_medium() {
+        let mut bridge = with_bays(&[(1, Ok(CAPACITY)), (3, Err(Sense::MEDIUM_NOT_PRESENT)), (2, Err(BECOMING_READY))]);
+        let storage = Storage::ask(&mut bridge).unwrap();
+        assert_eq!(storage.bays.len(), 3);
+        assert_eq!(storage.behind().to_string(), "SSD WDC SN850, 2.1 MB at LUN 1; WDC SN850 at LUN 2");
+        assert!(!bridge.has_no_medium().unwrap());
+    }
+
+    #[test]
+    fn only_bays_that_all_answer_medium_not_present_have_none() {
+        let empty = Err(Sense::MEDIUM_NOT_PRESENT);
+        let mut bridge = with_bays(&[(1, empty), (2, empty), (3, empty)]);
+        assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium);
+        assert!(bridge.has_no_medium().unwrap());
+        for other in [BECOMING_READY, Sense::INVALID_OPCODE] {
+            let mut bridge = with_bays(&[(1, empty), (2, Err(other))]);
+            assert_ne!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium, "{other}");
+            assert!(!bridge.has_no_medium().unwrap(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_luns_that_cannot_be_followed_leaves_open_what_is_behind() {
+        for list in [vec![0, 0, 0, 16, 0, 0, 0, 0], vec![0; 3], vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0]] {
+            let mut bridge = unit(UNKNOWN, &[]);
+            bridge.transport_mut().luns = Some(list);
+            let behind = Storage::ask(&mut bridge).unwrap().behind();
+            assert!(matches!(&behind, Behind::CannotTell(why) if why.contains("LUN")), "{behind:?}");
+            assert!(bridge.has_no_medium().is_err());
         }
     }
 

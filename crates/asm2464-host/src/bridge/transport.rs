@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use asm2464::TransportKind;
-use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464::scsi::{Cdb, Lun, ScsiStatus, Sense};
 
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, Pipes};
@@ -22,12 +22,26 @@ pub trait Transport {
     /// Maximum number of commands in flight.
     fn max_depth(&self) -> usize;
 
-    /// Runs one command. A CHECK CONDITION is a [`CommandEnd`], not an error.
+    /// Runs one command of LUN 0. A CHECK CONDITION is a [`CommandEnd`], not an error.
     ///
     /// # Errors
     /// [`TransportError`] if the wire failed. The transport has then already tried to recover the device.
     fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
-        let mut single = Single { cdb: *cdb, data, was_sent: false, completion: None };
+        self.execute_on(Lun::ZERO, cdb, data, timeout)
+    }
+
+    /// As [`Transport::execute`], for a logical unit that REPORT LUNS lists.
+    ///
+    /// # Errors
+    /// As of [`Transport::execute`].
+    fn execute_on(
+        &mut self,
+        lun: Lun,
+        cdb: &Cdb,
+        data: DataPhase<'_>,
+        timeout: Duration,
+    ) -> Result<CommandEnd, TransportError> {
+        let mut single = Single { lun, cdb: *cdb, data, was_sent: false, completion: None };
         self.run(&mut single, 1, timeout)?;
         single.completion.ok_or_else(|| {
             TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(cdb.name())
@@ -68,8 +82,14 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).max_depth()
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
-        (**self).execute(cdb, data, timeout)
+    fn execute_on(
+        &mut self,
+        lun: Lun,
+        cdb: &Cdb,
+        data: DataPhase<'_>,
+        timeout: Duration,
+    ) -> Result<CommandEnd, TransportError> {
+        (**self).execute_on(lun, cdb, data, timeout)
     }
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
@@ -83,6 +103,7 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
 /// One command as a workload: the only copy is between the caller's data and the transfer's buffer.
 struct Single<'a> {
+    lun: Lun,
     cdb: Cdb,
     data: DataPhase<'a>,
     was_sent: bool,
@@ -106,7 +127,7 @@ impl Workload for Single<'_> {
                 JobData::Out(data.len())
             }
         };
-        Some(Job { cdb: self.cdb, data, id: 0 })
+        Some(Job { lun: self.lun, cdb: self.cdb, data, id: 0 })
     }
 
     fn complete(&mut self, _job: &Job, completion: &CommandEnd, data: &[u8], _elapsed: Duration) -> bool {
@@ -190,6 +211,8 @@ impl JobData {
 /// One queued command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
+    /// The logical unit that it is for.
+    pub lun: Lun,
     /// The command.
     pub cdb: Cdb,
     /// Its data.

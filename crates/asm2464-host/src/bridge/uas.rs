@@ -129,7 +129,7 @@ impl<P: Pipes> Uas<P> {
         } else {
             self.ask_for_status()?;
         }
-        let unit = CommandIu { tag: tag_of(at), lun: 0, cdb: job.cdb }.to_bytes();
+        let unit = CommandIu { tag: tag_of(at), lun: job.lun.into(), cdb: job.cdb }.to_bytes();
         let command = self.slots[at].transfers[CommandPart::Command as usize];
         self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
         self.submit(at, Endpoint::Command, unit.len())

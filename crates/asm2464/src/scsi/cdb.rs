@@ -76,6 +76,7 @@ pub(super) const fn opcode_name(opcode: u8) -> Option<&'static str> {
         opcode::SERVICE_ACTION_IN_16 => "READ CAPACITY(16)",
         opcode::READ_16 => "READ(16)",
         opcode::WRITE_16 => "WRITE(16)",
+        opcode::REPORT_LUNS => "REPORT LUNS",
         opcode::CONFIG_READ => "E0 (configuration read)",
         opcode::CONFIG_WRITE => "E1 (configuration write)",
         opcode::FLASH_READ => "E2 (flash read)",

@@ -5,6 +5,7 @@
 
 use super::bot::Direction;
 use super::cdb::{Cdb, opcode_name};
+use super::lun::REPORT_LUNS_LEN;
 use super::{ScsiStatus, opcode};
 use crate::firmware::{BlockIndex, Part};
 
@@ -85,6 +86,8 @@ pub enum Command {
     ReadCapacity10,
     /// 0x9E/0x10.
     ReadCapacity16,
+    /// 0xA0: the logical units, [`REPORT_LUNS_LEN`] bytes at most.
+    ReportLuns,
     /// 0x88: block n begins at byte n * 512 of the SSD. Without an SSD, the block address has no effect.
     Read16 {
         /// First logical block.
@@ -210,6 +213,10 @@ impl Command {
             Self::ReadCapacity16 => {
                 Cdb::of([opcode::SERVICE_ACTION_IN_16, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0])
             }
+            Self::ReportLuns => {
+                let [a, b, c, d] = REPORT_LUNS_LEN.to_be_bytes();
+                Cdb::of([opcode::REPORT_LUNS, 0, 0, 0, 0, 0, a, b, c, d, 0, 0])
+            }
             Self::Read16 { lba, blocks } => Cdb::of(transfer16(opcode::READ_16, lba, blocks)),
             Self::Write16 { lba, blocks } => Cdb::of(transfer16(opcode::WRITE_16, lba, blocks)),
             Self::ConfigRead(block) => Cdb::of([opcode::CONFIG_READ, 0x50, block.number(), 0, 0, 0]),
@@ -286,6 +293,7 @@ mod tests {
         assert_eq!(wire(Command::XdataRead { from, len: 0x1000 }), "e4 00 50 30 00 10");
         assert_eq!(wire(Command::XdataWrite { at: from, value: 7 }), "e5 07 50 30 00 00");
         assert_eq!(wire(Command::Reset(ResetMode::Halt)).len(), 15 * 3 - 1);
+        assert_eq!(wire(Command::ReportLuns), "a0 00 00 00 00 00 00 00 00 88 00 00");
         assert_eq!(Command::NvmeIdentifyController.name(), "E6 (NVMe Identify)");
         assert_eq!(wire(Command::Write16 { lba: 256, blocks: 128 }), "8a 00 00 00 00 00 00 00 01 00 00 00 00 80 00 00");
     }

@@ -4,6 +4,7 @@ mod answers;
 pub mod bot;
 mod cdb;
 mod command;
+mod lun;
 pub mod opcode;
 pub mod runtime;
 mod sense;
@@ -15,4 +16,5 @@ pub use command::{
     BLOCK_LEN, Command, DataLength, LONG_READ, LONG_READ_LEN, ResetMode, XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress,
     XdataPage, has_long_read,
 };
+pub use lun::{Lun, REPORT_LUNS_LEN, listed_luns};
 pub use sense::{SENSE_LEN, ScsiStatus, Sense, SenseKey};

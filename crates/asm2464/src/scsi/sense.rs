@@ -89,6 +89,12 @@ impl Sense {
     /// NO SENSE.
     pub const NONE: Self = Self::new(SenseKey::NO_SENSE, 0x00, 0x00);
 
+    /// Whether it says that no medium is present (2/3A): a logical unit without an SSD. Any other NOT READY is an SSD
+    /// that is not ready.
+    pub fn is_no_medium(self) -> bool {
+        self.key == SenseKey::NOT_READY && self.asc == Self::MEDIUM_NOT_PRESENT.asc
+    }
+
     /// Creates sense data from the three numbers.
     pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
         Self { key, asc, ascq }

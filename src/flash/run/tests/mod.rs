@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use asm2464::flash::{BUDGET, Slot, image_file};
-use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464::scsi::{Cdb, Lun, ScsiStatus, Sense};
 use asm2464::{AnyFailure, Coded as _};
 use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_chip::practice;
@@ -157,7 +157,13 @@ impl Transport for Wire {
         1
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
+    fn execute_on(
+        &mut self,
+        _: Lun,
+        cdb: &Cdb,
+        data: DataPhase<'_>,
+        timeout: Duration,
+    ) -> Result<CommandEnd, TransportError> {
         let mut unit = self.0.lock().unwrap();
         let opcode = cdb.opcode();
         unit.seen.push(opcode);
@@ -226,7 +232,7 @@ impl Transport for Wire {
                 0
             }
             // What is behind the bridge.
-            (0x12 | 0x25 | 0xE6, _) => return Ok(refused(Sense::INVALID_OPCODE)),
+            (0x12 | 0x25 | 0xA0 | 0xE6, _) => return Ok(refused(Sense::INVALID_OPCODE)),
             other => panic!("{other:?}"),
         };
         Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })

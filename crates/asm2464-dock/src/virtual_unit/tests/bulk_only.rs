@@ -2,7 +2,7 @@
 
 use asm2464::firmware::{BlockIndex, BodyOffset, Part};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use asm2464::scsi::{Cdb, Command, XdataAddress};
+use asm2464::scsi::{Cdb, Command, Lun, XdataAddress};
 use asm2464_host::bridge::{Bridge, CommandError, Endpoint, Port as _};
 
 use super::{
@@ -175,7 +175,7 @@ fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
 fn with_an_ssd_behind_it_the_unit_is_a_disk() {
     let mut bridge = bulk_only(unit(SSD));
     assert!(bridge.is_ready().unwrap());
-    let capacity = bridge.read_capacity().unwrap().unwrap();
+    let capacity = bridge.read_capacity(Lun::ZERO).unwrap().unwrap();
     assert_eq!((capacity.blocks, capacity.block_len), (2048, 512));
     let data: Vec<u8> = (0..=255).cycle().take(65536).collect();
     bridge.write16(1920, &data).unwrap();
@@ -192,7 +192,7 @@ fn with_a_gpu_an_initialised_patched_unit_answers_writes_over_uas_and_never_a_re
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
         let mut bridge = Bridge::new(port(patched_unit(behind)).uas().unwrap().unwrap());
         assert!(!bridge.is_ready().unwrap());
-        assert_eq!(bridge.read_capacity().unwrap(), None);
+        assert_eq!(bridge.read_capacity(Lun::ZERO).unwrap(), None);
         assert!(bridge.identify().is_err());
         let data: Vec<u8> = (0..4096u32).map(|i| (i ^ (i >> 4)) as u8).collect();
         assert!(sense_of(bridge.write16(0, &data)).starts_with("2/3A/00"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
-use asm2464::scsi::{Cdb, Command, ResetMode, XdataAddress};
+use asm2464::scsi::{Cdb, Command, Lun, ResetMode, XdataAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::{Bridge, BulkOnly, BusSpeed, DataPhase, Endpoint, Port, Transport as _};
 
@@ -145,7 +145,7 @@ fn the_boot_loader_answers_what_its_document_lists_and_refuses_the_rest() {
     let mut bridge = port.open().unwrap();
     assert!(bridge.inquiry().is_ok());
     assert!(!bridge.is_ready().unwrap());
-    assert_eq!(sense_of(bridge.read_capacity()), "5/20/00 (invalid command operation code)");
+    assert_eq!(sense_of(bridge.read_capacity(Lun::ZERO)), "5/20/00 (invalid command operation code)");
     assert_eq!(sense_of(bridge.read16(0, &mut [0; 512])), "5/20/00 (invalid command operation code)");
     assert_eq!(sense_of(bridge.read_config(BlockIndex::Zero)), "5/20/00 (invalid command operation code)");
     assert_eq!(sense_of(bridge.firmware_version()), "5/20/00 (invalid command operation code)");

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use asm2464::scsi::uas::HostIu;
 use asm2464_host::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The planned answers. Each is sent once.
@@ -59,15 +60,21 @@ pub(super) struct Liar {
     flying: Vec<(TransferId, Endpoint, usize)>,
     back: VecDeque<Reaped>,
     resets: usize,
+    /// The LUN of each command.
+    luns: Vec<u8>,
 }
 
 impl Liar {
     pub fn new(plan: Lies) -> Self {
-        Self { plan, buffers: Vec::new(), flying: Vec::new(), back: VecDeque::new(), resets: 0 }
+        Self { plan, buffers: Vec::new(), flying: Vec::new(), back: VecDeque::new(), resets: 0, luns: Vec::new() }
     }
 
     pub fn in_flight(&self) -> usize {
         self.flying.len() + self.back.len()
+    }
+
+    pub fn luns(&self) -> &[u8] {
+        &self.luns
     }
 
     pub fn resets(&self) -> usize {
@@ -101,6 +108,9 @@ impl Pipes for Liar {
         }
         let answer = match endpoint {
             Endpoint::Command if !self.plan.takes_nothing => {
+                if let Some(HostIu::Command(command)) = HostIu::parse(&self.buffers[id.0]) {
+                    self.luns.push(command.lun);
+                }
                 self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Completed });
                 return Ok(());
             }

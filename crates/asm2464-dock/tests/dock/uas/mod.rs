@@ -5,7 +5,7 @@ mod liar;
 use std::time::Duration;
 
 use asm2464::scsi::uas::{StatusIu, Tag};
-use asm2464::scsi::{Command, ScsiStatus, Sense, XdataAddress};
+use asm2464::scsi::{Command, Lun, ScsiStatus, Sense, XdataAddress};
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::{
     Bridge, CommandEnd, CommandError, DataPhase, Job, JobData, PipeError, Transport, TransportError,
@@ -53,7 +53,7 @@ impl Workload for ReadWindow {
         self.in_flight += 1;
         self.deepest = self.deepest.max(self.in_flight);
         let command = Command::XdataRead { from: XdataAddress::main(0xF000 + piece * 64), len: 64 };
-        Some(Job { cdb: command.cdb(), data: JobData::In(64), id: u64::from(piece) })
+        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data: JobData::In(64), id: u64::from(piece) })
     }
 
     fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], _elapsed: Duration) -> bool {
@@ -93,6 +93,15 @@ fn a_refused_command_returns_its_sense_data_and_its_data_transfer() {
     let completion = engine.execute(&cdb, DataPhase::In(&mut buffer), SECOND).unwrap();
     assert_eq!((completion.transferred, completion.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
     Bridge::new(engine).inquiry().unwrap();
+}
+
+#[test]
+fn a_command_goes_to_its_logical_unit() {
+    let good = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::Good, sense: Vec::new() };
+    let mut engine = Uas::new(Liar::new(Lies { status: Some(good.to_bytes()), ..Lies::default() })).unwrap();
+    let bay = Lun::try_from(3).unwrap();
+    engine.execute_on(bay, &Command::TestUnitReady.cdb(), DataPhase::None, SECOND).unwrap();
+    assert_eq!(engine.pipes().luns(), [3]);
 }
 
 #[test]
@@ -322,7 +331,7 @@ impl Workload for Inquiries {
 
     fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
         self.left = self.left.checked_sub(1)?;
-        Some(Job { cdb: Command::Inquiry { len: 36 }.cdb(), data: JobData::In(36), id: 0 })
+        Some(Job { lun: Lun::ZERO, cdb: Command::Inquiry { len: 36 }.cdb(), data: JobData::In(36), id: 0 })
     }
 
     fn complete(&mut self, _job: &Job, completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {

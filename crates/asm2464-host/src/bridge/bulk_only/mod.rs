@@ -11,7 +11,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use asm2464::scsi::{Cdb, Command, SENSE_LEN, ScsiStatus, Sense};
+use asm2464::scsi::{Cdb, Command, Lun, SENSE_LEN, ScsiStatus, Sense};
 use tracing::{debug, info};
 
 use super::error::{PREPARING, TransportError, TransportErrorKind, still_in_flight};
@@ -62,16 +62,16 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Runs one command with its data. Fetches sense data if it failed.
-    fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<CommandEnd, TransportError> {
+    fn command(&mut self, lun: Lun, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<CommandEnd, TransportError> {
         let data = data.transfer().map(|(endpoint, len)| Move { part: TransferPurpose::Data, endpoint, len });
-        let (transferred, has_passed) = self.transaction(cdb, data, timeout)?;
+        let (transferred, has_passed) = self.transaction(lun, cdb, data, timeout)?;
         if has_passed {
             return Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
         }
         // Use a separate transfer: the command's data is still in the other.
         let data = Move { part: TransferPurpose::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
         let request_sense = Command::RequestSense { len: SENSE_LEN }.cdb();
-        let (len, has_sense) = self.transaction(&request_sense, Some(data), SENSE_TIMEOUT)?;
+        let (len, has_sense) = self.transaction(lun, &request_sense, Some(data), SENSE_TIMEOUT)?;
         let sense = if has_sense { Sense::parse(&self.buffer(data.part)[..len]) } else { None };
         Ok(CommandEnd { transferred, status: ScsiStatus::CheckCondition, sense })
     }
@@ -80,6 +80,7 @@ impl<P: Pipes> BulkOnly<P> {
     /// passed. Recovers the device from any error after something was sent, unless the unit is gone.
     fn transaction(
         &mut self,
+        lun: Lun,
         cdb: &Cdb,
         data: Option<Move>,
         timeout: Duration,
@@ -93,7 +94,7 @@ impl<P: Pipes> BulkOnly<P> {
         self.tag = self.tag.wrapping_add(1);
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
-        let wrapper = CommandBlockWrapper { tag: self.tag, transfer_length, direction, lun: 0, cdb: *cdb };
+        let wrapper = CommandBlockWrapper { tag: self.tag, transfer_length, direction, lun: lun.into(), cdb: *cdb };
         let transfer = self.transfer(TransferPurpose::Wrapper);
         self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| error.during(cdb.name()))?;
 
@@ -269,7 +270,7 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         while let Some(job) = workload.next(&mut self.buffer(TransferPurpose::Data)[..len]) {
             let job = job.clamped(len);
             let started = is_timed.then(Instant::now);
-            let completion = self.command(&job.cdb, job.data, timeout).inspect_err(|error| {
+            let completion = self.command(job.lun, &job.cdb, job.data, timeout).inspect_err(|error| {
                 debug!("{}: {error}", job.cdb);
                 self.is_gone |= error.is_gone();
             })?;
@@ -288,7 +289,7 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     /// the port and checks again.
     fn recover(&mut self) -> Result<(), TransportError> {
         let cdb = Command::TestUnitReady.cdb();
-        let probe = |engine: &mut Self| engine.command(&cdb, JobData::None, SENSE_TIMEOUT).map(drop);
+        let probe = |engine: &mut Self| engine.command(Lun::ZERO, &cdb, JobData::None, SENSE_TIMEOUT).map(drop);
         self.reset_recovery(&cdb)?;
         match probe(self) {
             Err(error) if !error.is_gone() => {

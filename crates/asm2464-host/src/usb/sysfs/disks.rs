@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
+use asm2464::scsi::Lun;
 use asm2464::{Coded, Kind, Label};
 use thiserror::Error;
 
@@ -48,6 +50,17 @@ pub enum Use {
     /// Claimed by a program or mount that this process can't see.
     #[display("by another program or kernel (it can't be opened exclusively)")]
     Claimed,
+}
+
+/// A disk behind a unit, and the logical unit that it is: a dock with several bays has one for each.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[display("{} ({lun})", name.shown())]
+pub struct BayDisk {
+    /// The logical unit's number.
+    pub lun: Lun,
+    /// The disk, as in `sda`.
+    pub name: String,
 }
 
 /// A disk for which the system doesn't report whether it is in use.
@@ -146,10 +159,30 @@ const DEPTH_OF_HOLDERS: usize = 8;
 impl Sysfs {
     /// The disks behind the unit, as in `sda`.
     pub fn disks(&self, port: &PortPath) -> Vec<String> {
-        let mut disks = Vec::new();
-        blocks_below(&self.device(format_args!("{port}:1.0")), DEPTH_TO_BLOCK, &mut disks);
+        let mut disks: Vec<String> = self.blocks(port).into_iter().map(|(_, disk)| disk).collect();
         disks.sort();
         disks
+    }
+
+    /// The disks behind the unit with their logical units, in order.
+    pub fn bays(&self, port: &PortPath) -> Vec<BayDisk> {
+        let mut bays = Vec::new();
+        for (address, name) in self.blocks(port) {
+            // As in 6:0:0:1: host, channel, target and logical unit.
+            let number = address.rsplit(':').next().and_then(|number| number.parse::<u8>().ok());
+            if let Some(lun) = number.and_then(|number| Lun::try_from(number).ok()) {
+                bays.push(BayDisk { lun, name });
+            }
+        }
+        bays.sort();
+        bays
+    }
+
+    /// The disks behind the unit, each after the SCSI address that it is at.
+    fn blocks(&self, port: &PortPath) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        blocks_below(&self.device(format_args!("{port}:1.0")), DEPTH_TO_BLOCK, &mut found);
+        found
     }
 
     /// Uses of the unit's disks: mounts and swap, also through partitions and devices stacked on them.
@@ -272,11 +305,12 @@ pub(super) fn open_exclusively(node: &Path) -> io::Result<File> {
     File::open(node)
 }
 
-fn blocks_below(folder: &Path, depth: usize, found: &mut Vec<String>) {
+fn blocks_below(folder: &Path, depth: usize, found: &mut Vec<(String, String)>) {
+    let address = folder.file_name().unwrap_or_default().to_string_lossy();
     for name in names(folder) {
         let path = folder.join(&name);
         if name == "block" {
-            found.extend(names(&path));
+            found.extend(names(&path).into_iter().map(|disk| (address.to_string(), disk)));
         } else if depth > 0 && is_scsi_level(&name) && path.is_dir() {
             blocks_below(&path, depth - 1, found);
         }

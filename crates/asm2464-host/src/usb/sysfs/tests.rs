@@ -148,6 +148,19 @@ fn strings_driver_and_disks_are_found_by_port_path() {
 }
 
 #[test]
+fn each_bays_disk_is_named_with_its_lun() {
+    let (root, sysfs) = tree();
+    let target = root.path().join("sys/bus/usb/devices/3-1.2:1.0/host6/target6:0:0");
+    for (lun, disk) in [(3, "sdb"), (1, "sdc"), (16, "sdd")] {
+        fs::create_dir_all(target.join(format!("6:0:0:{lun}/block/{disk}"))).unwrap();
+    }
+    let port = "3-1.2".parse().unwrap();
+    let bays = sysfs.bays(&port);
+    assert_eq!(bays.iter().map(ToString::to_string).collect::<Vec<_>>(), ["sda (LUN 0)", "sdc (LUN 1)", "sdb (LUN 3)"]);
+    assert_eq!(sysfs.disks(&port), ["sda", "sdb", "sdc", "sdd"], "each is guarded");
+}
+
+#[test]
 fn a_disk_that_nothing_uses_has_no_uses() {
     assert_eq!(with_mounts(""), []);
     assert_eq!(with_mounts("36 35 8:16 / /mnt/other rw - ext4 /dev/sdb rw\n"), []);

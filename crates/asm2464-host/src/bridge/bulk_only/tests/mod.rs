@@ -5,7 +5,7 @@ mod script;
 use std::time::Duration;
 
 use asm2464::scsi::bot::{CSW_LEN, CommandStatusWrapper, CswStatus};
-use asm2464::scsi::{Cdb, Command, ScsiStatus, Sense};
+use asm2464::scsi::{Cdb, Command, Lun, ScsiStatus, Sense};
 use script::Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
 use script::{Answer, Script};
 
@@ -61,6 +61,16 @@ fn wrapper_data_and_status_are_in_flight_together_and_sense_data_after_them() {
     assert_eq!(read8(Script::new([Data(vec![7; 8]), passed(0)])).2.depths, [3]);
     let failed = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(vec![0x70]), passed(17)]);
     assert_eq!(read8(failed).2.depths, [3, 3]);
+}
+
+#[test]
+fn a_command_and_its_request_sense_go_to_its_logical_unit() {
+    let failed = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(vec![0x70]), passed(17)]);
+    let mut engine = over(failed);
+    let bay = Lun::try_from(3).unwrap();
+    let end = engine.execute_on(bay, &cdb(), DataPhase::In(&mut [0; 8]), SECOND).unwrap();
+    assert_eq!(end.status, ScsiStatus::CheckCondition);
+    assert_eq!(device_of(engine).luns, [3, 3]);
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(super) struct Script {
     pub(super) port_fails: Option<PipeError>,
     pub(super) tag: u32,
     pub(super) opcodes: Vec<u8>,
+    pub(super) luns: Vec<u8>,
     pub(super) written: Vec<u8>,
     pub(super) log: Vec<&'static str>,
     pub(super) buffers: Vec<Vec<u8>>,
@@ -62,6 +63,7 @@ impl Script {
             Some(wrapper) => {
                 self.tag = wrapper.tag;
                 self.opcodes.push(wrapper.cdb.opcode());
+                self.luns.push(wrapper.lun);
             }
             None => self.written.extend_from_slice(data),
         }

@@ -47,6 +47,8 @@ pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
 pub fn clear() {
     if let Some(bars) = BARS.get() {
         let _ = bars.clear();
+        // Else the thread that keeps them drawn puts them below what is printed next.
+        bars.set_draw_target(ProgressDrawTarget::hidden());
     }
     if io::stderr().is_terminal() {
         err!("\n");

@@ -205,7 +205,40 @@ fn without_container_id(mut descriptors: Vec<u8>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::BridgeState;
+    use asm2464_chip::practice;
+
     use super::*;
+    use crate::image::{Rewritable, samples};
+    use crate::tests::unit;
+    use crate::unit::facts::{Contents, HostState};
+
+    /// The report on a unit with open firmware whose product string has its serial number.
+    fn report() -> Report {
+        let mut firmware = samples::proof(&practice::open_image(), Rewritable::Yes).known.firmware.clone();
+        firmware.open_mut().unwrap().product = "custom LAB-07".to_owned();
+        let mut facts = Facts::unasked(unit("1-2", "LAB-07"), HostState::default());
+        facts.descriptors = Some([&CONTAINER_ID[..], &[0], &[0xAB; 16]].concat());
+        facts.contents = Asked::Is(Contents {
+            state: BridgeState::OpenFirmware,
+            version: None,
+            e4_extension: None,
+            sha256: None,
+            flashed: Some(firmware),
+        });
+        Report::new(&facts, None)
+    }
+
+    #[test]
+    fn a_report_has_no_container_id() {
+        assert_eq!(report().facts.descriptors, Some([&CONTAINER_ID[..], &[0; 17]].concat()));
+    }
+
+    #[test]
+    fn a_report_hashes_a_product_string_of_open_firmware_that_has_the_serial_number() {
+        let json = report().to_json();
+        assert!(json.contains(&hashed("custom LAB-07")) && !json.contains("LAB-07"), "{json}");
+    }
 
     #[test]
     fn a_kernel_is_named_by_its_numbers_alone() {

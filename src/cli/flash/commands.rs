@@ -450,6 +450,20 @@ mod tests {
     }
 
     #[test]
+    fn a_drawn_serial_number_is_repeated_unless_a_backup_gives_the_blocks() {
+        let has_serial = |blocks_from: Option<&str>, is_drawn| {
+            let blocks_from = blocks_from.map(PathBuf::from);
+            let act = Act::Again { permissions: Vec::new(), blocks_from, backup: BackupFirst::AsGiven };
+            let serial = ChosenSerial { text: "5C3E91A07B24".to_owned(), is_drawn };
+            let command = command(&act, &flash(), Some(&serial), &at("1-2")).unwrap().to_string();
+            command.contains(" --serial 5C3E91A07B24")
+        };
+        assert!(has_serial(None, true));
+        assert!(!has_serial(Some("b"), true), "the backup has the unit's own");
+        assert!(has_serial(Some("b"), false), "the series gave it to this unit");
+    }
+
+    #[test]
     fn a_run_without_a_backup_goes_on_without_one() {
         let written = unit(StoppedState::Untouched, Writes::Backup, None);
         let invoked = Arc::new(InvokedCommand { backs_up: false, ..invoked(Writes::Backup) });

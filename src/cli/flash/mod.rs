@@ -227,3 +227,33 @@ impl Args {
         Ok(plan)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use asm2464_chip::practice;
+    use asm2464_host::bridge::UnitInfo;
+    use clap::FromArgMatches as _;
+
+    use super::*;
+    use crate::flash::observe::Running;
+    use crate::image::{Rewritable, samples};
+    use crate::tests::unit;
+
+    /// The serial number that a unit gets that has lost its blocks and shows `LAB-07`.
+    fn serial_without_blocks(state: BridgeState) -> String {
+        let matches = crate::cli::command().try_get_matches_from(["asmpatch", "flash", "240417"]).unwrap();
+        let args = Args::from_arg_matches(matches.subcommand().unwrap().1).unwrap();
+        let attached = UnitInfo { state, ..unit("9-9", "LAB-07") };
+        let running = Running { state, version: None, parts: None, e4_extension: None, storage: None };
+        let seen = Observation { attached, blocks: [None, None], running, is_disk_checked: true };
+        let proof = samples::proof(&practice::image(), Rewritable::Yes);
+        let subject = NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false };
+        args.plan(&seen, None, None, &subject, &[]).unwrap().serial().unwrap()
+    }
+
+    #[test]
+    fn a_lost_block_0_gets_the_serial_that_its_boot_loader_shows_and_not_the_chips() {
+        assert_eq!(serial_without_blocks(BridgeState::BootLoader), "LAB-07");
+        assert_ne!(serial_without_blocks(BridgeState::OpenFirmware), "LAB-07");
+    }
+}

@@ -568,6 +568,18 @@ fn a_write_protection_that_stays_is_named_after_one_round_and_the_unit_is_as_it_
 }
 
 #[test]
+fn a_flash_that_differs_from_its_backup_in_part_2_alone_is_not_called_write_protected() {
+    // What is written is what was there. Of the two E3 of each attempt, the second writes part 2.
+    let worn = [2, 4, 6].map(|nth| (0xE3, nth, Quirk::Corrupt));
+    let mut rig = rig(Some(sample_image(1))).with(&worn);
+    let blocks = rig.port.unit.lock().unwrap().blocks.map(Some);
+    let same = samples::proved(&sample_image(1));
+    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, &same, |_| Ok(())).unwrap();
+    let stopped = rig.stopped();
+    assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::flash::part_differs", StoppedState::Complete));
+}
+
+#[test]
 fn a_part_that_does_not_stay_beside_blocks_that_do_is_no_write_protection() {
     let worn: Vec<_> = (1..=10).map(|nth| (0xE3, nth, Quirk::Corrupt)).collect();
     let mut rig = rig(Some(sample_image(1))).with(&worn);

@@ -415,7 +415,7 @@ impl Outbox {
     /// Encodes the first packet.
     pub fn hello(&mut self) {
         let mut version = [0; HELLO_VERSION_LEN];
-        let text = concat!("asmpatch ", env!("CARGO_PKG_VERSION")).as_bytes();
+        let text = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).as_bytes();
         version[..text.len()].copy_from_slice(text);
         self.packet(kind::HELLO, 0, &[&version, &RedirCapabilities::OURS.0.to_le_bytes()]);
     }

@@ -118,6 +118,13 @@ pub enum Advice {
     ReplaceSsd,
     /// Check the card's seat, and look at the PCIe tree.
     CheckSeat,
+    /// Put a GPU on the bus on which the runtime looks.
+    OtherBus {
+        /// The GPU.
+        id: PciId,
+        /// Whether its bus has a higher number than that one.
+        is_higher: bool,
+    },
     /// Pass `--expect` if a runtime of the user's own drives this device.
     Expect {
         /// The device.

@@ -82,7 +82,7 @@ pub enum UnitFaultKind {
 
 impl UnitFaultKind {
     /// The levels that can help.
-    const fn levels(self) -> RangeInclusive<Level> {
+    pub const fn levels(self) -> RangeInclusive<Level> {
         match self {
             Self::Away => Level::PortPower..=Level::Cable,
             Self::Silent => Level::Cpu..=Level::Cable,

@@ -29,7 +29,8 @@ pub struct RowChange {
     pub now_mb_per_s: Option<f64>,
     /// Whether the two runs' ranges overlap, so that the difference may be noise.
     pub within_spread: bool,
-    /// Whether the row has no figures now, or is slower than allowed and not within the spread.
+    /// Whether the row has no figures now, or its fastest repetition is slower than allowed, measured from the slowest
+    /// one of the earlier run.
     pub is_worse: bool,
     /// Whether this run's options leave the row out.
     pub is_left_out: bool,
@@ -150,8 +151,10 @@ pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_sl
             is_worse: false,
             is_left_out: found.is_none() && (!asked.includes(row) || has_no_counterpart),
         };
-        if !change.is_left_out && !change.within_spread {
-            change.is_worse = change.percent().is_none_or(|percent| percent < -max_slower);
+        if !change.is_left_out {
+            // The ranges are the runs' own spread: only what lies between them is no noise.
+            let allowed = earlier.min * (1.0 - max_slower / 100.0);
+            change.is_worse = figures.is_none_or(|now| now.max < allowed);
         }
         changes.push(change);
     }
@@ -188,6 +191,23 @@ mod tests {
         let spread = Spread { median: mb_per_s, min: mb_per_s, max: mb_per_s };
         let figures = Figures { mb_per_s: spread, ..Figures::default() };
         Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures.into()) }
+    }
+
+    #[test]
+    fn a_row_is_worse_only_below_the_earlier_runs_slowest_repetition_by_more_than_is_allowed() {
+        let is_worse = |before: Spread, now: Spread| {
+            let figures = Figures { mb_per_s: now, ..Figures::default() };
+            let now = Row { outcome: Outcome::Measured(figures.into()), ..row(DataPath::E4Stock, 1.0) };
+            let before = ComparedRow { mb_per_s: Some(before), ..ComparedRow::from(&now) };
+            compare(&[before], &[now], AskedRows::default(), 10.0)[0].is_worse
+        };
+        let spread = |min, median, max| Spread { median, min, max };
+        // A run on a busy host: its median is 40 % lower, but it has been nearly as fast as the earlier run's slowest.
+        assert!(!is_worse(spread(80.0, 100.0, 120.0), spread(50.0, 60.0, 73.0)));
+        assert!(is_worse(spread(80.0, 100.0, 120.0), spread(50.0, 60.0, 71.0)));
+        // Steady runs keep their sharpness.
+        assert!(is_worse(spread(99.0, 100.0, 101.0), spread(87.0, 88.0, 89.0)));
+        assert!(!is_worse(spread(99.0, 100.0, 101.0), spread(90.0, 91.0, 92.0)));
     }
 
     #[test]

@@ -269,6 +269,16 @@ impl BenchReport {
         mismatched || self.integrity.as_ref().is_some_and(Integrity::is_corrupt)
     }
 
+    /// The rows that gave no answer.
+    pub fn silent_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| matches!(row.outcome, Outcome::NoAnswer { .. }))
+    }
+
+    /// Whether a path gave no answer.
+    pub fn is_silent(&self, path: DataPath) -> bool {
+        self.silent_rows().any(|row| row.path == path)
+    }
+
     /// The greatest median of a path's rows, in MB/s.
     pub fn best(&self, path: DataPath) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| row.path == path);

@@ -384,7 +384,7 @@ fn a_row_is_worse_than_its_baseline_outside_threshold_and_spread_or_without_figu
         let change = changes(&before, &now, AskedRows::default(), max_slower).remove(0);
         (change.to_string(), change.is_worse)
     };
-    assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
+    assert_eq!(compared(Some([7.0, 8.0, 8.05]), 10.0), ("-20.0%".to_owned(), true));
     assert_eq!(compared(Some([7.0, 8.0, 8.9]), 30.0), ("-20.0%".to_owned(), false));
     assert_eq!(compared(Some([7.0, 8.0, 9.5]), 10.0), ("-20.0% (within spread)".to_owned(), false));
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));

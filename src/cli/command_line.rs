@@ -211,6 +211,16 @@ fn plain_words(advice: &Advice, location: &Location, run: &Invocation) -> Option
         Advice::CheckSeat => {
             "check the card's seat and its power; `asmpatch pcie` shows the tree".to_owned()
         }
+        // tinygrad numbers the buses in the order of the bridges, so each PCIe switch on the way adds two. Source:
+        // `pci_setup_usb_bars` in its `runtime/support/system.py`.
+        Advice::OtherBus { id, is_higher: true } => format!(
+            "each PCIe switch between dock and card makes the number higher: put the card straight into the dock's slot, or \
+             use an adapter without a switch. `--expect {id}` if a runtime of yours looks there"
+        ),
+        Advice::OtherBus { id, is_higher: false } => format!(
+            "nobody has reported a dock on which another slot or adapter changes that. `--expect {id}` if a runtime of \
+             yours looks there"
+        ),
         Advice::Expect { id, source } => {
             let source = source.as_ref().map(|source| format!(". Source: {source}")).unwrap_or_default();
             format!("`--expect {id}` if a runtime of yours drives it{source}")

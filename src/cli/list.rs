@@ -200,21 +200,37 @@ fn row(
                 row.behind = Some(behind.to_string());
                 row.firmware = runs.to_string();
             }
-            Err(reason) => row.unread = Some(reason),
+            Err(NotAsked::HeldBy(driver)) => {
+                row.unread = Some(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
+            }
+            Err(NotAsked::Failed(error)) => {
+                row.unread = Some(error.to_string());
+                row.notes.push(help(error.coded(), &run.at(&row.unit.location)));
+            }
         },
     }
     row
 }
 
+/// Reasons a unit was not asked what it runs.
+enum NotAsked {
+    /// This kernel driver has it.
+    HeldBy(String),
+    /// Opening or asking it failed.
+    Failed(AnyFailure),
+}
+
 /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
-fn running(unit: &UnitInfo, probe: bool, known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Running, String> {
+fn running(unit: &UnitInfo, probe: bool, known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Running, NotAsked> {
     if !probe && let Some(driver) = &unit.driver {
-        return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
+        return Err(NotAsked::HeldBy(driver.clone()));
     }
-    let selector = Selector::from(&unit.location);
-    let mut port = unit::port(known, Some(&selector), capture).map_err(|error| error.to_string())?;
-    let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
-    Running::of(&mut access, unit.state).map_err(|error| error.to_string())
+    let ask = || {
+        let mut port = unit::port(known, Some(&Selector::from(&unit.location)), capture)?;
+        let mut access = Access::open(&mut *port)?;
+        Ok(Running::of(&mut access, unit.state)?)
+    };
+    ask().map_err(NotAsked::Failed)
 }
 
 /// Returns what the user can do about a link below 5 Gbit/s.

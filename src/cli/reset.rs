@@ -4,13 +4,16 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use crate::advice::Hands;
-use crate::restart::{Level, RestartOptions, RestartReport, Tried, UnitCondition, UnitFault, restart as restart_unit};
+use crate::restart::{
+    Level, RestartOptions, RestartReport, Tried, UnitCondition, UnitFault, UnitFaultKind, restart as restart_unit,
+};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{Location, Port};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::arguments::PortArgs;
@@ -18,7 +21,7 @@ use super::command_line::{self, by_hand_on};
 use super::context::{Context, Deadlines};
 use super::errors::Exit;
 use super::invocation::Invocation;
-use super::{print, table};
+use super::{print, table, terminal};
 use crate::cli::interrupt;
 
 /// Restart a unit that hangs or came up slow, by the mildest level that helps.
@@ -103,19 +106,46 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
     let location = port.location();
     let mut ask_to_replug = || errln!("{device}: {}", by_hand_on(&location, Hands::ReplugWithSupply));
-    let report = restart_unit(&mut *port, options, &mut ask_to_replug, interrupt)?;
+    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
+    terminal::keep_drawn(&bar, Duration::from_millis(120));
+    bar.set_message(format!("{}: looking what is wrong, and restarting it: a few seconds", device.shown()));
+    let report = restart_unit(&mut *port, options, &mut ask_to_replug, interrupt);
+    bar.finish_and_clear();
+    let report = report?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
     if args.json {
         print::json(&ResetJson { device: &device, report: &report, helped: report.helped() });
     } else {
-        show(&port.location(), &report, &context.invocation);
+        show(&port.location(), &report, only, &context.invocation);
     }
     judge(&port.location(), &report, only, come_back)?;
-    Ok(Exit::Done)
+    let left: Vec<UnitFault> = report.after.faults.iter().filter(|fault| is_for(only, fault.kind)).cloned().collect();
+    let Some(fault) = left.first() else { return Ok(Exit::Done) };
+    let failure = not_helped(&device, &left);
+    let advice = report.advice(fault);
+    let advice =
+        advice.and_then(|advice| command_line::advice_in_words(&advice, &port.location(), &context.invocation));
+    Err(match advice {
+        Some(advice) => failure.helped(advice),
+        None => failure,
+    }
+    .into())
 }
 
-fn show(location: &Location, report: &RestartReport, run: &Invocation) {
+/// Whether the command was asked to end faults of this kind: without a level all, with one those for which it is the
+/// mildest that can help.
+fn is_for(only: Option<Level>, kind: UnitFaultKind) -> bool {
+    only.is_none_or(|level| kind.levels().start() == &level)
+}
+
+/// The failure of a restart that leaves these faults.
+fn not_helped(device: &str, left: &[UnitFault]) -> Failure {
+    let message = format!("{device}: the restart didn't help: {}", words(left));
+    Failure::new(Kind::Device.code("asmpatch::reset::not_helped"), message)
+}
+
+fn show(location: &Location, report: &RestartReport, only: Option<Level>, run: &Invocation) {
     let device = location.to_string();
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
@@ -144,7 +174,8 @@ fn show(location: &Location, report: &RestartReport, run: &Invocation) {
         _ => String::new(),
     };
     outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
-    for fault in &after.faults {
+    // The error has the advice against what the command was asked to end.
+    for fault in after.faults.iter().filter(|fault| !is_for(only, fault.kind)) {
         let Some(advice) = report.advice(fault) else { continue };
         let Some(advice) = command_line::advice_in_words(&advice, location, run) else { continue };
         for (label, line) in table::under("next:", advice.lines()) {
@@ -166,20 +197,16 @@ fn judge(location: &Location, report: &RestartReport, only: Option<Level>, deadl
     if report.is_success() {
         return Ok(());
     }
-    let (label, message) = match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
+    let failure = match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
         (Some(Tried { level, result, .. }), _) if only.is_some() || report.after.faults.is_empty() => {
-            (Kind::Device.code("asmpatch::reset::not_done"), format!("{level}: {result}"))
+            Failure::new(Kind::Device.code("asmpatch::reset::not_done"), format!("{device}: {level}: {result}"))
         }
         (_, None) => {
-            let message = format!("the unit has not come back within {deadline:?}");
-            (Kind::Device.code("asmpatch::reset::not_back"), message)
+            let message = format!("{device}: the unit has not come back within {deadline:?}");
+            Failure::new(Kind::Device.code("asmpatch::reset::not_back"), message)
         }
-        (_, Some(_)) => {
-            let message = format!("the restart didn't help: {}", words(&report.after.faults));
-            (Kind::Device.code("asmpatch::reset::not_helped"), message)
-        }
+        (_, Some(_)) => not_helped(&device, &report.after.faults),
     };
-    let failure = Failure::new(label, format!("{device}: {message}"));
     // Every level was tried: only hands are left.
     Err(if only.is_some() { failure } else { failure.helped(by_hand_on(location, Hands::ReplugWithSupply).to_owned()) })
 }

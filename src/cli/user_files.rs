@@ -31,7 +31,12 @@ use crate::{shell, suggest};
 /// # Errors
 /// Fails if the file can't be read or is too large, and on Ctrl-C.
 pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, AnyFailure> {
-    file::read(path, max, Interrupt::of_process()).map_err(|cause| unread(path, max, cause))
+    file::read(path, max, || waits_for(path), Interrupt::of_process()).map_err(|cause| unread(path, max, cause))
+}
+
+/// Says that a pipe or a device keeps the command waiting.
+fn waits_for(path: &Path) {
+    errln!("waiting for {}, which is no regular file: Ctrl-C ends that", path.shown());
 }
 
 /// The error of a file that could not be read.
@@ -144,7 +149,7 @@ pub fn read_own_text(path: &Path) -> Result<String, AnyFailure> {
 /// # Errors
 /// As for [`read`]. The folder of a backup is described.
 pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
-    let mut bytes = match file::read(path, MAX_LOOKED_AT, Interrupt::of_process()) {
+    let mut bytes = match file::read(path, MAX_LOOKED_AT, || waits_for(path), Interrupt::of_process()) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             file::read_start(path, MAX_LOOKED_AT).map_err(|_| unread(path, MAX_LOOKED_AT, error))?

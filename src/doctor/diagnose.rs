@@ -2,6 +2,7 @@
 
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
+use asm2464_dock::gpu_card::registers;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage};
 use asm2464_host::pcie::{Function, Survey, class_name, vendor_name};
@@ -463,6 +464,11 @@ fn no_candidate(facts: &Facts, wanted: Wanted<'_>, others: &[&Function]) -> Find
         Some(expected) => format!("no {expected}, which you expect"),
         None => "no GPU".to_owned(),
     };
+    let ssds: Vec<String> =
+        others.iter().filter(|other| (other.class >> 8) as u16 == SSD).map(|ssd| named(ssd)).collect();
+    if !ssds.is_empty() {
+        return advise(verdict, format!("{missing}, but an SSD: {}", ssds.join(", ")), Advice::ReplaceSsd);
+    }
     let others: Vec<String> = others.iter().map(|other| format!("{} ({})", named(other), class_of(other))).collect();
     advise(verdict, format!("{missing}, but {}", others.join(", ")), Advice::CheckSeat)
 }
@@ -476,6 +482,13 @@ fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -
         Candidate::Gpu(function, support) => (function, support),
     };
     let id = PciId::of(function);
+    if id == DEMO_CARD {
+        let found = format!(
+            "{}: tiny-gpu, a card of virtual units that computes in a demo; no GPU runtime drives it",
+            named(function)
+        );
+        return line(otherwise, found);
+    }
     let (says, source) = match support {
         GpuSupport::Driven { product, target, .. } => {
             let found = format!("{}: {product} ({target})", named(function));
@@ -483,7 +496,7 @@ fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -
                 return line(Good, found);
             }
             let found = format!("{found}, and tinygrad looks on bus {} alone", runtime.bus);
-            return advise(otherwise, found, Advice::Expect { id, source: None });
+            return advise(otherwise, found, Advice::OtherBus { id, is_higher: function.at.bus > runtime.bus });
         }
         GpuSupport::NotListed { says, source } => (*says, Some((*source).to_owned())),
         GpuSupport::NoVendor => ("asmpatch knows no runtime that drives it over USB", None),
@@ -525,6 +538,10 @@ const SUPPLY_USUAL_MV: u16 = 11_400;
 /// PCI-SIG's class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
+/// Class and subclass of an SSD: non-volatile memory. Source: PCI-SIG's class codes.
+const SSD: u16 = 0x0108;
+/// The card that a virtual unit has in a demo.
+const DEMO_CARD: PciId = PciId { vendor: registers::VENDOR, device: registers::DEVICE };
 
 /// What a runtime wants behind the bridge.
 #[derive(Debug, Clone, Copy)]

@@ -186,7 +186,7 @@ impl Fetcher<'_> {
 
 fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>, FetchError> {
     let max = usize::try_from(limit).unwrap_or(usize::MAX - 1);
-    file::read(path, max, interrupt).map_err(|source| match source.kind() {
+    file::read(path, max, || (), interrupt).map_err(|source| match source.kind() {
         io::ErrorKind::FileTooLarge => {
             let label = Kind::BadInput.code("asmpatch::fetch::too_large");
             FetchError::Local(Failure::new(label, format!("{} has more than {limit} bytes", path.display())).into())

@@ -1,6 +1,9 @@
-//! Open firmware through asmpatch's commands. `ASMPATCH_OPEN_IMAGE` names the image.
+//! Open firmware through asmpatch's commands. Variables name the images that are not ours.
 
 use std::fs;
+
+use asm2464::firmware::Image;
+use asm2464_chip::practice;
 
 use crate::chip_images;
 use crate::program::process::{good, json, run};
@@ -40,6 +43,31 @@ fn wrapping_the_open_images_code_gives_the_open_image() {
     let known = json(home.path(), &["info", "image.bin", "--json"]);
     assert_eq!((&known["open"]["product"], &known["version"]), (&"custom v0.1".into(), &serde_json::Value::Null));
     good(home.path(), &["verify", "--boot", "image.bin"]);
+}
+
+/// The practice open image as a build whose E4 gives one packet of 64 bytes at SuperSpeed, too: without the jump that
+/// passes by the limit of high speed.
+fn gives_64_bytes_a_read() -> Image {
+    let mut body = practice::open_image().body().to_vec();
+    // JC, MOV A,direct, JNZ, MOV A,direct, ADD A,#256 - 65
+    let is_limit = |code: &[u8]| matches!(code, [0x40, _, 0xE5, _, 0x70, _, 0xE5, _, 0x24, 0xBF]);
+    let at: Vec<usize> = (0..body.len()).filter(|at| body.get(*at..*at + 10).is_some_and(is_limit)).collect();
+    let [at] = at[..] else { panic!("{at:?}") };
+    body[at..at + 2].fill(0);
+    Image::from_body(body).unwrap()
+}
+
+#[test]
+fn a_build_that_gives_64_bytes_a_read_is_proved_saved_and_replaced_like_any_other() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("e4-64.bin"), gives_64_bytes_a_read().to_file()).unwrap();
+    fs::write(home.path().join("other.bin"), practice::open_image().to_file()).unwrap();
+    good(home.path(), &["verify", "--boot", "e4-64.bin"]);
+    good(home.path(), &["flash", "e4-64.bin", "--device", "virtual:unit", "--yes"]);
+    let saved = json(home.path(), &["backup", "-o", "saved", "--device", "virtual:unit", "--json"]);
+    assert_eq!(saved["restorable"], true, "{saved:#}");
+    good(home.path(), &["pcie", "--device", "virtual:unit"]);
+    good(home.path(), &["flash", "other.bin", "--device", "virtual:unit", "--yes"]);
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn say_error(facts: &mut Facts, page: &Value) {
     if code.ends_with("::ssd") {
         say(facts, "SSD", true);
     }
-    if code.ends_with("::link_down") {
+    if code.ends_with("::link_down") || code.ends_with("::stays_down") {
         say(facts, "link", false);
     }
 }
@@ -368,7 +368,7 @@ fn said(command: &str, page: &Value, status: i32) -> Facts {
             }
             // A link that is down may only need F3: it names what sends that.
             if page["error"]["code"] == "asmpatch::pcie::link_down" {
-                assert!(page["error"]["help"].as_str().unwrap().contains("`asmpatch pcie reset"), "{page}");
+                assert!(page["error"]["help"].as_str().unwrap().contains("`asmpatch pcie on"), "{page}");
             }
         }
         "reset" => {

@@ -9,18 +9,22 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::comparison::{self, AskedRows, ComparedRow, RowChange};
-use crate::bench::{
-    self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point, Row,
-};
+use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point};
+use crate::flash::access::Access;
+use crate::flash::observe::Running;
+use crate::image::{Firmware, Images};
+use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, Purpose, Selector, Unit};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_dock::files::atomic;
 use asm2464_dock::pcap::Capture;
+use asm2464_host::bridge::UnitInfo;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 
+use super::arguments::PatchDirs;
 use super::context::Context;
 use super::{print, terminal, user_files};
 use crate::cli::errors::Exit;
@@ -112,9 +116,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Compare with the JSON of an earlier run. Fail with status 1 if a row that it measured has no figures now, or is
-    /// slower than --max-slower allows and outside both runs' spread. Rows that --path, --size and --depth leave out
-    /// don't count.
+    /// Compare with the JSON of an earlier run. Fail with status 1 if a row that it measured has no figures now, or if
+    /// its fastest repetition is slower than the earlier run's slowest one by more than --max-slower allows. Rows that
+    /// --path, --size and --depth leave out don't count.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 
@@ -257,6 +261,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return soak::run(args, duration, unit, &bar);
     }
     let plan = args.plan(unit.info.state);
+    let info = unit.info.clone();
     let report = measured(unit, &plan, args.device.transport.into(), &bar);
     bar.finish_and_clear();
     let report = report?;
@@ -272,8 +277,30 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;
     }
+    if report.is_silent(DataPath::Write16)
+        && !report.is_corrupt()
+        && let Some(firmware) = answers_no_write(&info, args, recording.capture())
+    {
+        let message = format!("{} runs {firmware}, which never answers WRITE(16) over UAS", info.location);
+        return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::stock"), message).into());
+    }
     check(&report, changes.as_deref(), args)?;
     Ok(Exit::Done)
+}
+
+/// The firmware that the unit runs, if that is known and answers no WRITE(16). A unit that can't be asked any more may
+/// run any.
+fn answers_no_write(info: &UnitInfo, args: &Args, capture: Option<&Capture>) -> Option<Firmware> {
+    let ask = || {
+        let mut unit = unit::again(&args.device.port.ids.load()?, info, capture)?;
+        let mut access = Access::open(unit.port())?;
+        let images = Images::from(PatchDirs::default().load()?);
+        Ok::<_, AnyFailure>(Running::of(&mut access, info.state)?.runs(&images))
+    };
+    match ask() {
+        Ok(RunningFirmware::Flashed(firmware)) if !firmware.answers_writes() => Some(firmware),
+        _ => None,
+    }
 }
 
 /// Measures the unit, and restarts it if it was initialised.
@@ -345,8 +372,7 @@ fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Re
     if report.is_corrupt() {
         return Err(corrupt());
     }
-    let is_silent = |row: &&Row| matches!(row.outcome, Outcome::NoAnswer { .. });
-    if let Some(row) = report.rows.iter().find(is_silent) {
+    if let Some(row) = report.silent_rows().next() {
         return Err(broken(row.path, &row.outcome));
     }
     if args.check {

@@ -273,6 +273,35 @@ fn a_runtime_can_start_with_the_gpus_that_it_drives_and_any_other_alone_is_bad_a
 }
 
 #[test]
+fn what_is_no_runtimes_gpu_is_named_with_what_to_do() {
+    let tree = |bus: u8, ids: [u16; 2], class| {
+        let mut seen = with_gpu(ids[0], ids[1], class);
+        let Asked::Is(tree) = &mut seen.tree else { panic!("{seen:#?}") };
+        tree.functions.last_mut().unwrap().at = Bdf::new(bus, 0, 0);
+        seen
+    };
+    const SSD: u32 = 0x01_08_02;
+    for (seen, found, advice) in [
+        (tree(1, [0x1234, 0x5447], ACCELERATOR), "tiny-gpu, a card of virtual units", None),
+        (
+            tree(4, [0x144D, 0xA80A], SSD),
+            "no GPU, but an SSD: 04:00.0 Samsung 144d:a80a",
+            Some("put a GPU in its place"),
+        ),
+        (tree(5, [0x1002, 0x744C], VGA), "looks on bus 4 alone", Some("an adapter without a switch")),
+        (tree(2, [0x1002, 0x744C], VGA), "looks on bus 4 alone", Some("nobody has reported")),
+    ] {
+        let page = diagnose(&seen);
+        let gpu = line(&page, "GPU");
+        assert!(gpu.verdict == Verdict::Bad && gpu.found.contains(found), "{gpu:?}");
+        match advice {
+            Some(advice) => assert!(gpu.advice.as_ref().unwrap().contains(advice), "{gpu:?}"),
+            None => assert_eq!(gpu.advice, None),
+        }
+    }
+}
+
+#[test]
 fn a_device_that_the_user_expects_is_missed_beside_a_gpu_and_found_whatever_its_class() {
     let seen = with_gpu(0x1002, 0x744C, VGA);
     let page = diagnose_for(&seen, Some("1e60:2864"));

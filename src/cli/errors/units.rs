@@ -63,9 +63,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         OtherCableNoHub
         ", and soak again: errors by kind and time show which of them helps. `asmpatch help bench.md` says what each kind \
          points to";
-    "asmpatch::bench::failed",
-        "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise " OtherCable
-        ", and power-cycle the unit";
+    "asmpatch::bench::failed", OtherCable ", and power-cycle the unit";
     "asmpatch::bench::floor", "`asmpatch list` shows the speed of the link; " OtherCable;
     "asmpatch::bench::integrity",
         "the report's first lines show which direction failed; " OtherCable ", and power-cycle the unit";
@@ -78,6 +76,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::recovery", Replug "; nothing was written to its flash";
     "asmpatch::bench::ssd",
         "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
+    "asmpatch::bench::stock",
+        "vendor firmware with the default patches answers it, and open firmware takes data by F2 in its place: `asmpatch \
+         help which-firmware` says which you need";
     "asmpatch::bench::svg", "the figures are in `--json`; please report this as a bug";
     "asmpatch::bench::unknown_behind",
         "nothing was written. `--restart` restarts the unit first; or " ReplugIt
@@ -219,9 +220,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::completion",
         "check the card's seat, and its link with `asmpatch pcie`";
     "asmpatch::pcie::link_down",
-        "some builds of the open firmware leave PCIe off until a runtime switches it on, and `asmpatch pcie reset` does \
-         that, too. Otherwise check that the card sits in its slot and has its own power: without 12 V PCIe never leaves \
-         reset; then power-cycle the unit";
+        "some builds of the open firmware leave PCIe off until a runtime switches it on, and `asmpatch pcie on` does that, \
+         too. If the link stays down, check that the card sits in its slot, and that card and dock have their 12 V: \
+         without it PCIe never leaves reset";
     "asmpatch::pcie::no_completion",
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";

@@ -185,6 +185,8 @@ struct Reached<'a> {
     device: String,
     firmware: BridgeState,
     supply: Option<Supply>,
+    /// Whether the link may be down because nothing has switched PCIe on.
+    may_be_off: bool,
     interrupt: Interrupt<'static>,
 }
 
@@ -210,18 +212,29 @@ fn with_engine(
         Live::Vendor(_) => (None, false),
     };
     let mut engine = live.engine();
-    let mut pcie = Pcie::new(&mut *engine, &mut patience);
+    let pcie = Pcie::new(&mut *engine, &mut patience);
+    let may_be_off = firmware == BridgeState::OpenFirmware && !resets;
+    let mut reached = Reached { pcie, device, firmware, supply, may_be_off, interrupt };
     if resets {
         if !is_power_cycled {
-            pcie.hot_reset()?;
+            reached.pcie.hot_reset()?;
         }
-        pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS)?;
+        let link = reached.pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS);
+        link.map_err(|error| reached.failed(error))?;
     }
-    work(&mut Reached { pcie, device, firmware, supply, interrupt })?;
+    work(&mut reached)?;
     Ok(Exit::Done)
 }
 
 impl Reached<'_> {
+    /// The failure of a request. A link that is down needs hands, unless PCIe may be switched off.
+    fn failed(&self, error: PcieError) -> AnyFailure {
+        match error {
+            PcieError::LinkDown { .. } if !self.may_be_off => power::stays_down(&self.device, &error).into(),
+            error => error.into(),
+        }
+    }
+
     fn survey(&mut self, assigns: bool, scope: Scope) -> Result<Survey, AnyFailure> {
         // An assignment would replace windows that the survey sets.
         let scope = Scope { windows: scope.windows && !assigns, ..scope };
@@ -235,7 +248,7 @@ impl Reached<'_> {
         if matches!(found, Err(PcieError::Stopped { .. })) {
             self.interrupt.check()?;
         }
-        Ok(found?)
+        found.map_err(|error| self.failed(error))
     }
 
     /// Makes memory reachable with `--assign`; without it, only checks the link.
@@ -245,7 +258,7 @@ impl Reached<'_> {
             return Ok(());
         }
         let Link { ltssm, is_up } = self.pcie.link()?;
-        if is_up { Ok(()) } else { Err(PcieError::LinkDown { ltssm }.into()) }
+        if is_up { Ok(()) } else { Err(self.failed(PcieError::LinkDown { ltssm })) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `pcie off` and `pcie on`: PCIe's power, which open firmware switches by F3.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use asm2464::escape::Escape as _;
@@ -81,12 +82,14 @@ fn spare_runtime(host: &HostState, device: &str) -> Result<(), Failure> {
 fn brought_up(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
     match unit.bring_link_up(LINK_DEADLINE, interrupt) {
         Ok(()) => Ok(unit.link()?),
-        Err(error @ ControlError::LinkDown { .. }) => {
-            let message = format!("{device}: {error}");
-            Err(Failure::new(Kind::Device.code("asmpatch::pcie::stays_down"), message).into())
-        }
+        Err(error @ ControlError::LinkDown { .. }) => Err(stays_down(device, &error).into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The failure of a link that is down although nothing keeps PCIe switched off.
+pub(super) fn stays_down(device: &str, why: &dyn Display) -> Failure {
+    Failure::new(Kind::Device.code("asmpatch::pcie::stays_down"), format!("{device}: {why}"))
 }
 
 fn taken_down(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {

@@ -16,11 +16,12 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long a wait for a held file may last before somebody is told.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Reads a file that the user named, of at most `max` bytes. Also reads a pipe or a device; Ctrl-C ends the wait.
+/// Reads a file that the user named, of at most `max` bytes. Also reads a pipe or a device: calls `waits` once if that
+/// takes more than a second, and Ctrl-C ends the wait.
 ///
 /// # Errors
 /// The system's error; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::Interrupted`] on Ctrl-C.
-pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, max: usize, waits: impl FnOnce(), interrupt: Interrupt<'_>) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if metadata.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -32,11 +33,18 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
     let (sender, done) = mpsc::channel();
     let path = path.to_owned();
     thread::Builder::new().spawn(move || sender.send(File::open(path).and_then(|file| take(file, max))))?;
+    let (began, mut waits) = (Instant::now(), Some(waits));
     loop {
         match done.recv_timeout(TICK) {
             Ok(read) => return read,
             Err(RecvTimeoutError::Timeout) if interrupt.is_requested() => return Err(io::ErrorKind::Interrupted.into()),
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                if began.elapsed() >= SILENCE
+                    && let Some(waits) = waits.take()
+                {
+                    waits();
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the reading thread ended")),
         }
     }
@@ -352,7 +360,7 @@ mod tests {
     #[test]
     fn reading_a_file_without_an_end_stops_at_the_limit() {
         let zero = Path::new("/dev/zero");
-        let error = read(zero, 1000, Interrupt::never()).unwrap_err();
+        let error = read(zero, 1000, || (), Interrupt::never()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error}");
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("manifest.toml");
@@ -366,22 +374,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(folder.path());
         let stop = AtomicBool::new(true);
-        let error = read(&path, 1000, Interrupt::watching(&stop)).unwrap_err();
+        let error = read(&path, 1000, || (), Interrupt::watching(&stop)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         assert_eq!(read_regular(&path, 1000).unwrap_err().to_string(), "it is a pipe, expected a regular file");
         assert_eq!(open_own(&path).unwrap_err().to_string(), "it is a pipe, expected a regular file");
     }
 
     #[test]
-    fn a_pipe_is_read_to_its_end() {
+    fn a_pipe_is_read_to_its_end_and_a_writer_who_is_late_is_waited_for_aloud() {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(folder.path());
-        let writer = thread::spawn({
-            let path = path.clone();
-            move || fs::write(path, b"abc").unwrap()
-        });
-        assert_eq!(read(&path, 3, Interrupt::never()).unwrap(), b"abc");
-        writer.join().unwrap();
+        for delay in [Duration::ZERO, SILENCE + 4 * TICK] {
+            let writer = thread::spawn({
+                let path = path.clone();
+                move || {
+                    thread::sleep(delay);
+                    fs::write(path, b"abc").unwrap();
+                }
+            });
+            let mut told = 0;
+            assert_eq!(read(&path, 3, || told += 1, Interrupt::never()).unwrap(), b"abc");
+            assert_eq!(told, i32::from(delay > SILENCE));
+            writer.join().unwrap();
+        }
     }
 
     #[test]

@@ -164,8 +164,9 @@ impl OpenCommand {
     ///
     /// A build doesn't answer a read that it doesn't know, acknowledges a request without data, or stalls either.
     ///
-    /// Source: `handmade/src/main.c` in the public history of tinygrad/asm2464pd-firmware, and images built from it,
-    /// executed on the chip model.
+    /// Source: `handmade/src/main.c` in the public history of tinygrad/asm2464pd-firmware, as read. Only c5e2090,
+    /// 8372613, af372f8, 821f218 and ed4e39b were executed on the chip model (`tests/program/builds.rs`); where a row
+    /// names a build between them, or the boot stub, it has not been.
     pub(super) const fn moves(&self) -> RangeInclusive<usize> {
         let least = match self {
             Self::XdataRead { len: 0, .. } => 0,

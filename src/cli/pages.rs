@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_section_that_is_not_there_or_not_the_only_one_is_an_error_that_names_some() {
-        let message = find("page", PAGE, "twoo").unwrap_err().to_string();
+        let message = find("page", PAGE, "Two!").unwrap_err().to_string();
         assert!(message.contains("did you mean `Two`?"), "{message}");
         let message = find("page", PAGE, "n").unwrap_err().to_string();
         assert!(message.contains("\"One\", \"Inner part\""), "{message}");

@@ -39,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             left_out += &format!("docs/lab/{name}.md\n");
         }
     }
-    let readme = fs::read_to_string("README.md")?;
+    // A checkout on Windows may have its ends of lines.
+    let readme = fs::read_to_string("README.md")?.replace("\r\n", "\n");
     for (name, headings) in OF_THE_README {
         let mut page = String::new();
         for heading in headings {

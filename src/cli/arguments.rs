@@ -169,8 +169,11 @@ const DEVICE_VARIABLE: &str = "ASMPATCH_DEVICE";
 /// default gives way to every other option, and to `--all`. An empty variable names nothing.
 pub fn with_unit_of_environment(command: Command) -> Command {
     let Some(unit) = env::var_os(DEVICE_VARIABLE) else { return command };
-    // A name that is not Unicode is no unit's, and the error shows it.
-    with_default_unit(command, &unit.to_string_lossy())
+    match unit.to_str() {
+        Some(unit) => with_default_unit(command, unit),
+        // clap refuses it.
+        None => command,
+    }
 }
 
 fn with_default_unit(command: Command, unit: &str) -> Command {

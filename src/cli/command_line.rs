@@ -73,7 +73,9 @@ impl Invocation {
     }
 
     fn completed_command(&self, command: &str, values: &[(&'static str, String)]) -> Option<String> {
-        let (own, rest) = command.split_at(command.find(['|', '>']).map_or(command.len(), |at| at - 1));
+        // What follows a pipe or a redirection is another program's. A name may have either character.
+        let end = command.find(" | ").or_else(|| command.find(" > "));
+        let (own, rest) = command.split_at(end.unwrap_or(command.len()));
         let is_own = own.starts_with("asmpatch ");
         let mut words = Vec::new();
         for word in own.split(' ') {

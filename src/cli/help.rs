@@ -179,7 +179,7 @@ pub fn write_man(args: &ManArgs, _context: &Context) -> Result<Exit, AnyFailure>
         Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
     };
     file::make_folder(&args.dir).map_err(failed)?;
-    let command = super::command();
+    let command = super::command_for_pages();
     let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
     let mut command = with_whole_help(command.long_about(format!("{about}\n\n{ROADS}")));
     command.build();

@@ -114,6 +114,7 @@ const CLASSES: &[(ArgClass, &[&str])] = &[
             "baseline",
             "max_slower",
             "site",
+            "slot",
             "control",
             "cdb",
             "data_in",
@@ -305,7 +306,8 @@ impl Invocation {
         for given in &self.given {
             let travels = match given.spec.id.as_str() {
                 "usb_ids" | "device_dirs" => true,
-                "unchecked_disks" => self.is_for_one(),
+                // `list` without a unit is about each.
+                "unchecked_disks" => self.is_for_one() && !(self.subcommand == "list" && self.named().is_empty()),
                 _ => false,
             };
             if travels {
@@ -338,6 +340,14 @@ impl Invocation {
     /// The units that were named, as given.
     fn named(&self) -> &[OsString] {
         self.values("device")
+    }
+
+    /// Returns the command with this unit if it was for several, so that what is printed for one names no other.
+    pub fn for_one(&self, unit: Option<&Location>) -> Self {
+        match unit {
+            Some(unit) if !self.is_for_one() => self.at(unit),
+            _ => self.clone(),
+        }
     }
 
     /// Whether the command was for one unit at most.
@@ -590,6 +600,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_printed_for_one_unit_of_several_names_that_unit() {
+        let port = Location::Port("3-2".parse().unwrap());
+        let flash = |words: &[&str]| invocation(words).for_one(Some(&port)).again().to_string();
+        assert_eq!(flash(&["asmpatch", "flash", "a.bin", "--all"]), "asmpatch flash a.bin --device 3-2");
+        let two = ["asmpatch", "flash", "a.bin", "--device", "3-1", "--device", "3-2"];
+        assert_eq!(flash(&two), "asmpatch flash a.bin --device 3-2");
+        // One unit keeps the name that the user gave it.
+        assert_eq!(flash(&["asmpatch", "flash", "a.bin", "--device", "LAB"]), "asmpatch flash a.bin --device LAB");
+    }
+
+    #[test]
     fn another_command_takes_what_it_can_of_places_and_of_the_unit() {
         let run =
             invocation(&["asmpatch", "flash", "f", "--patch-dir", "p", "--device", "3-1", "--usb-id", "1209:0001"]);
@@ -617,7 +638,7 @@ mod tests {
     }
 
     /// Values of which each argument takes at least one.
-    const VALUES: [&str; 30] = [
+    const VALUES: [&str; 31] = [
         "f.bin",
         "-x",
         "a b",
@@ -648,6 +669,7 @@ mod tests {
         "512",
         "usb",
         "unix:p.sock",
+        "2",
     ];
 
     /// Each subcommand with its arguments, and of each the values that it takes.

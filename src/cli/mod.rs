@@ -170,6 +170,11 @@ pub fn command() -> clap::Command {
     help::arranged(arguments::with_unit_of_environment(Cli::command()))
 }
 
+/// Returns the same without what this run's environment names, for pages that are kept.
+fn command_for_pages() -> clap::Command {
+    help::arranged(Cli::command())
+}
+
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
 pub fn main() -> ExitCode {
     let (mut exit, is_output_all) = match run_reported() {

@@ -3,7 +3,7 @@
 //!
 //! It is a virtual unit on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
 //! GPU runtime looks for: a disk of 32 MiB that discards writes and reads as zeros. The benchmarks run it in their own
-//! process, and `examples/responder.rs` serves it over usbredir. No asmpatch command uses it.
+//! process, and `lab/vm/programs/responder.rs` serves it over usbredir. No asmpatch command uses it.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 

@@ -61,8 +61,8 @@ pub struct Args {
     no_write: bool,
 
     /// Write what a maintainer needs to FILE, as JSON: everything that was found, and some answers beside those of the
-    /// same firmware on the chip model. Serial numbers are hashed; firmware, memory and names of files, programs and
-    /// drives are left out.
+    /// same firmware on the chip model. Serial numbers are hashed; firmware, memory, names of files and programs, and
+    /// models of drives are left out.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 

@@ -97,10 +97,12 @@ impl ErrorEntry {
             }
             HelpPart::Again(options) if run.is_unknown() => format!("`asmpatch ...{options}`"),
             HelpPart::Again(options) => {
-                let again = run.again().to_string();
+                let command = run.again();
+                let has_dashes = command.words().iter().any(|word| word == "--");
+                let again = command.to_string();
                 match again.split_once(" -- ") {
-                    Some((own, operands)) => format!("`{own}{options} -- {operands}`"),
-                    None => format!("`{again}{options}`"),
+                    Some((own, operands)) if has_dashes => format!("`{own}{options} -- {operands}`"),
+                    _ => format!("`{again}{options}`"),
                 }
             }
         };

@@ -247,6 +247,19 @@ fn units_that_a_command_cant_choose_between_come_with_the_command_for_each() {
 }
 
 #[test]
+fn a_name_with_a_pipes_or_a_redirections_character_stays_whole_in_a_printed_command() {
+    for name in ["é|.bin", "a>b.bin", "a -- b.bin"] {
+        let run = Invocation::parse(["asmpatch", "flash", name]).unwrap();
+        let word = crate::shell::word(name);
+        let help = help_by_code("asmpatch::device::several", &[("PORT", "3-1".to_owned())], &run).unwrap();
+        assert!(help.ends_with(&format!("`asmpatch flash {word} --device 3-1`")), "{help}");
+        let disk = [("DISK", "sda".to_owned())];
+        let help = help_by_code("asmpatch::device::unchecked_disk", &disk, &run).unwrap();
+        assert!(help.contains(&format!("`asmpatch flash {word} --unchecked-disk=sda`")), "{help}");
+    }
+}
+
+#[test]
 fn what_doctor_found_fills_in_its_advice_as_an_error_does() {
     use crate::advice::Advice;
     use crate::unit::facts::Problem;

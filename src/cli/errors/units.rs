@@ -146,8 +146,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::tunnelled_dock",
         "the dock's stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe device here, and \
          `asmpatch doctor` says whether it has its own power and its driver. To reach the dock over USB, connect it through a \
-         USB 3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help \
-         recovery`, \"The unit is not listed\"";
+         USB 3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: \
+         `asmpatch help recovery`, \"The unit is not listed\"";
     "asmpatch::device::unauthorised",
         "the host tunnels nothing of a device until it has authorised it: `boltctl enroll --policy=auto UUID` does, for \
          good, with the UUID above. If that fails, `fwupdmgr` may have a newer NVM for the host. If the device is your \

@@ -19,7 +19,7 @@ use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
-use asm2464::{AnyFailure, Coded as _, Failure, Kind};
+use asm2464::{AnyFailure, Coded, Failure, Kind};
 use asm2464_host::bridge::Port;
 
 use super::held;
@@ -27,7 +27,7 @@ use super::screen::Screen;
 use super::{WritingArgs, ask, commands, show, summary};
 use crate::cli::arguments::{self, Recording, opened};
 use crate::cli::bench::self_test::{self, SelfTest};
-use crate::cli::context::{Context, Deadlines};
+use crate::cli::context::{self, Context, Deadlines};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::invocation::Invocation;
@@ -186,7 +186,7 @@ impl<'a> WritingRun<'a> {
             self.test(&mut units, &mut tests, job);
         }
         for (unit, test) in units.iter().zip(&tests) {
-            exit = exit.max(self.report_test(&unit.device, test, several));
+            exit = exit.max(self.report_test(unit, test, several));
         }
         match answer {
             // The array already has this failure, for each unit that would have been written.
@@ -213,7 +213,7 @@ impl<'a> WritingRun<'a> {
                 (UnitOutcome::Nothing, Some(Examined { seen, .. })) => show::nothing(seen, job),
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
-                    self.context.report(failure.coded());
+                    self.report_of(unit, failure.coded());
                     commands::lines(&commands::instead(unit, &self.context.invocation))
                         .iter()
                         .for_each(|line| errln!("        {line}"));
@@ -283,14 +283,20 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Prints a unit's self-test, and returns its exit status.
-    fn report_test(&self, device: &str, test: &SelfTest, several: bool) -> Exit {
+    fn report_test(&self, unit: &FlashUnit, test: &SelfTest, several: bool) -> Exit {
         let shown = match test {
             Some(Ok(report)) if self.args.json => self_test::check(report),
-            Some(Ok(report)) => self_test::show(device, report, several),
-            Some(Err(failure)) => return self.context.report(failure.coded()),
+            Some(Ok(report)) => self_test::show(&unit.device, report, several),
+            Some(Err(failure)) => return self.report_of(unit, failure.coded()),
             None => return Exit::Done,
         };
-        shown.map_or_else(|failure| self.context.report(&failure), |()| Exit::Done)
+        shown.map_or_else(|failure| self.report_of(unit, &failure), |()| Exit::Done)
+    }
+
+    /// Prints a failure of one unit, with commands for that unit, and returns its exit status.
+    fn report_of(&self, unit: &FlashUnit, failure: &dyn Coded) -> Exit {
+        context::report(failure, &self.context.invocation.for_one(unit.location()));
+        Exit::from(failure.kind())
     }
 
     /// Reports the outcome of a unit and returns its exit status.
@@ -308,7 +314,7 @@ impl<'a> WritingRun<'a> {
                 show::stopped(failure, &self.context.invocation);
                 Exit::from(failure.kind())
             }
-            UnitOutcome::Spared(_, failure) => self.context.report(failure.coded()),
+            UnitOutcome::Spared(_, failure) => self.report_of(unit, failure.coded()),
         }
     }
 }

@@ -141,9 +141,12 @@ fn runtime_words(job: &FlashJob, plan: &FlashPlan) -> String {
 fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.invoked.writes {
-        Writes::Fields => ("serial=TEXT", ""),
-        Writes::Image => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
-        Writes::Backup => ("asmpatch config set serial=TEXT", ""),
+        Writes::Fields => ("serial=TEXT".to_owned(), ""),
+        Writes::Image => ("--serial TEXT".to_owned(), ", `--config-from DIR` the one in its backup"),
+        Writes::Backup => {
+            let unit = shell::word(plan.attached.location.to_string());
+            (format!("asmpatch config set serial=TEXT --device {unit}"), "")
+        }
     };
     if plan.has_known_serial() {
         notes.push(format!(
@@ -456,7 +459,7 @@ fn unit_json<'a>(
 ) -> UnitJson<'a> {
     let firmware = job.subject.firmware();
     let untouched = |failure: &AnyFailure| {
-        let error = ErrorJson::of(failure.coded(), run).at(&unit.device);
+        let error = ErrorJson::of(failure.coded(), &run.for_one(unit.location())).at(&unit.device);
         UnitErrorJson { error, left: StoppedState::Untouched, recovery: commands::instead(unit, run) }
     };
     let (report, error) = match &unit.outcome {

@@ -17,8 +17,10 @@ const CARD_LANES: u8 = 4;
 const RUNTIME: &str = "one that takes the GPU as a plain PCIe device of this host";
 /// Security levels that never tunnel PCIe. Source: the kernel's `Documentation/admin-guide/thunderbolt.rst`.
 const WITHOUT_PCIE: [&str; 3] = ["dponly", "usbonly", "nopcie"];
-/// Drivers that hold a device for a virtual machine or for nobody.
-const HOLDERS: [&str; 2] = ["vfio-pci", "pci-stub"];
+/// A driver that holds a device for nobody.
+const STUB: &str = "pci-stub";
+/// A driver that holds a device for a virtual machine, or for a runtime that drives it from user space.
+const VFIO: &str = "vfio-pci";
 
 /// What helps against a finding about USB4.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>)
         dock.gpus.iter().chain(&dock.others).filter(wanted).cloned().collect()
     };
     let cards: Vec<TunnelledGpu> = tunnels.docks.iter().flat_map(behind).collect();
-    let is_ready = cards.iter().any(|card| card.driver.is_some());
+    let is_ready = cards.iter().any(|card| card.driver.as_deref().is_some_and(|driver| driver != STUB));
     let topics: [(&'static str, Vec<Finding>); 7] = [
         ("USB4", tunnels.devices.iter().map(|device| authorisation(device, is_ready)).collect()),
         ("NVM", nvm(&tunnels.devices)),
@@ -257,8 +259,12 @@ fn driver(card: &TunnelledGpu, is_ready: bool) -> Finding {
     let named = named(card);
     let address = card.address.clone();
     match card.driver.as_deref() {
-        Some(driver) if HOLDERS.contains(&driver) => {
-            let found = format!("{named}: {driver} has it, for a virtual machine or a program of its own");
+        Some(STUB) => {
+            let verdict = if is_ready { Note } else { Bad };
+            (verdict, format!("{named}: {STUB} has it, for nobody"), Some(TunnelAdvice::ReleaseHolder(address)))
+        }
+        Some(VFIO) => {
+            let found = format!("{named}: {VFIO} has it, for a virtual machine or a program of its own");
             (Note, found, Some(TunnelAdvice::ReleaseHolder(address)))
         }
         Some(driver) => (Good, format!("{named}, with the driver {}", driver.shown()), None),

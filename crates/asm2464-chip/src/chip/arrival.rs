@@ -25,7 +25,7 @@ impl<F: SpiFlash> Chip<F> {
     /// as [`Chip::run`] does.
     ///
     /// # Errors
-    /// How the last run ended, if the unit is not on the bus within [`ARRIVES_WITHIN`], or never will be.
+    /// How the last run ended, if the unit is not on the bus within `ARRIVES_WITHIN`, or never will be.
     pub fn arrive(&mut self, mut run: impl FnMut(&mut Self, u64) -> RunEnd) -> Result<(), RunEnd> {
         let until = self.now().saturating_add(ARRIVES_WITHIN);
         let mut resets = 0;

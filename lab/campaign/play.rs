@@ -183,7 +183,8 @@ impl Player<'_> {
             (Job::Bench { path: "write16", .. }, End::Status(5)) => self.history.has_ssd && calm > 0,
             // Stock firmware never answers WRITE(16) over UAS, nor a READ(16) without an SSD: the bench says so and fails.
             (Job::Bench { path: "write16" | "read16", .. }, End::Status(1)) => {
-                calm > 0 && (ended.out.contains("no answer in") || ended.err.contains("no answer in"))
+                let says_so = |text: &str| text.contains("no answer in") || text.contains("never answers WRITE(16)");
+                calm > 0 && (says_so(&ended.out) || says_so(&ended.err))
             }
             _ => false,
         }

@@ -167,7 +167,9 @@ impl Storage {
         if let Some(behind) = self.by_variables() {
             return behind;
         }
-        let is_not_ready = self.is_not_ready || self.found_after.is_some_and(|found| found != 0);
+        // 250123 is NOT READY without an SSD, too, so that alone says nothing of a dock with one bay.
+        let is_bay = self.is_not_ready && !self.bays.is_empty();
+        let is_not_ready = is_bay || self.found_after.is_some_and(|found| found != 0);
         let first = ssd(self.model.as_deref(), self.capacity, is_not_ready);
         let others = self.bays.iter().map(|bay| (bay.lun, ssd(bay.model.as_deref(), bay.capacity, bay.is_not_ready)));
         let mut found = Vec::new();

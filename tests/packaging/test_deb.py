@@ -97,7 +97,7 @@ class Installed(RootTest):
         self.assertGreater(len(pages), 20)
         known = []
         for page in pages:
-            printed = self.run_inside("asmpatch", "help", page.name)
+            printed = self.run_inside("asmpatch", "help", page.name, "--all")
             # The pages for developers are in the package alone.
             if printed.returncode == 0:
                 self.assertEqual(printed.stdout, page.read_text(), page.name)

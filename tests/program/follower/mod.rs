@@ -254,7 +254,8 @@ fn each_printed_step_can_be_followed_as_it_is_printed() {
     let mut states = states::all();
     states.retain(|state| only.as_ref().is_none_or(|only| state.name == *only));
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Found::default()));
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
+    // Units that don't come back are waited for, so a core serves two.
+    let workers = 2 * std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

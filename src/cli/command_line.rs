@@ -14,8 +14,8 @@ use crate::shell;
 const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
     match hands {
         Hands::FindBackup => {
-            "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
-             identity of a new board, `asmpatch flash FILE --no-backup`: `asmpatch help recovery`"
+            "restore a backup of the unit, `restore DIR --no-backup`, or without one give it firmware and the identity of a \
+             new board, `flash FILE --no-backup`: `asmpatch help recovery`"
         }
         Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
@@ -55,9 +55,10 @@ pub const fn by_hand_on(location: &Location, hands: Hands) -> &'static str {
 const OPERANDS: [(&str, &str); 3] = [("file", "FILE"), ("folder", "DIR"), ("image", "ID")];
 
 impl Invocation {
-    /// Completes the commands of a text, which stand in backticks: puts in what their placeholders stand for, and
-    /// names the unit where a command takes one. `values` are the error's own; a command for which it has none is left
-    /// out if it has others.
+    /// Completes the commands of a text, which stand in backticks: puts in what their placeholders, such as `{FILE}`,
+    /// stand for, and names the unit where a command takes one. `values` are the error's own; a command for which it has
+    /// none is left out if it has others. A command that lacks a value stays without the program's name, so that nobody
+    /// can run it.
     pub fn completed_text(&self, text: &str, values: &[(&'static str, String)]) -> String {
         let mut completed = String::new();
         for (at, part) in text.split('`').enumerate() {
@@ -78,9 +79,12 @@ impl Invocation {
         let (own, rest) = command.split_at(end.unwrap_or(command.len()));
         let is_own = own.starts_with("asmpatch ");
         let mut words = Vec::new();
+        let mut lacks_value = false;
         for word in own.split(' ') {
-            let (option, placeholder) = word.rsplit_once('=').map_or(("", word), |(option, value)| (option, value));
-            let before = if option.is_empty() { String::new() } else { format!("{option}=") };
+            let Some((before, placeholder)) = word.strip_suffix('}').and_then(|word| word.split_once('{')) else {
+                words.push(word.to_owned());
+                continue;
+            };
             let mut found = Vec::new();
             for (name, value) in values {
                 if *name == placeholder {
@@ -94,11 +98,20 @@ impl Invocation {
             match operand.and_then(|(id, _)| self.value(id)) {
                 _ if !found.is_empty() => words.extend(found),
                 Some(value) => words.push(shell::path(value)),
-                None => words.push(word.to_owned()),
+                None => {
+                    lacks_value = true;
+                    words.push(format!("{before}{placeholder}"));
+                }
             }
         }
+        if is_own && lacks_value {
+            words.remove(0);
+        }
         let mut completed = words.join(" ");
-        if is_own && let Some((takes_device, takes_ids)) = options(own, self.is_virtual()) {
+        if is_own
+            && !lacks_value
+            && let Some((takes_device, takes_ids)) = options(own, self.is_virtual())
+        {
             if takes_device && let Some(device) = self.device() {
                 completed = completed + " --device " + &shell::word(device);
             }
@@ -146,7 +159,7 @@ pub fn advice_in_words(advice: &Advice, location: &Location, run: &Invocation) -
 fn plain_words(advice: &Advice, location: &Location, run: &Invocation) -> Option<String> {
     let hands = |hands| by_hand_on(location, hands);
     let open = || "`asmpatch flash ed4e39b`";
-    let patched = || "`asmpatch patch \"$(asmpatch download)\" -o patched.bin`, then `asmpatch flash patched.bin`";
+    let patched = || "`asmpatch patch 240417 -o patched.bin`, then `asmpatch flash patched.bin`";
     let restart = || {
         let power_cycle = hands(Hands::ReplugWithSupply);
         format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}")

@@ -191,7 +191,7 @@ fn get(field: Option<ConfigField>, port: &PortArgs, json: bool) -> Result<Exit, 
         }
         lines.extend(unnamed(&blocks));
         if blocks[0].field(ConfigField::Serial) == known_blocks()[0].field(ConfigField::Serial) {
-            let note = "tinygrad's patch.py gives every unit this serial number: `asmpatch config set serial=TEXT`";
+            let note = "tinygrad's patch.py gives every unit this serial number: `config set serial=TEXT`";
             lines.push(("note".to_owned(), note.to_owned()));
         }
         table::print_labelled(2, lines);

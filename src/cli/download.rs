@@ -24,7 +24,7 @@ use crate::cli::interrupt;
 ///
 /// Tries the mirrors of the image's manifest in order, extracts the image, and keeps it in the cache only if its size
 /// and SHA-256 match the manifest. Starts an interrupted transfer over. Uses an image from the cache if it verifies.
-/// Prints the image's path: `asmpatch patch "$(asmpatch download)"`.
+/// Prints the image's path.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch download -o stock.bin\n  asmpatch download ed4e39b -o open.bin\n  \
                   asmpatch download --list\n  asmpatch download 240417 --from updater.exe")]

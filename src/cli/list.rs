@@ -150,7 +150,7 @@ fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
         interrupt.check()?;
         rows.push(row(unit, &connected, args, run, &known, &images, recording.capture()));
     }
-    note_shared_serials(&mut rows, run);
+    note_shared_serials(&mut rows);
     Ok(rows)
 }
 
@@ -265,7 +265,7 @@ fn note_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> Option<Strin
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.
-fn note_shared_serials(rows: &mut [ListedUnit], run: &Invocation) {
+fn note_shared_serials(rows: &mut [ListedUnit]) {
     let serials: Vec<(String, String)> =
         rows.iter().map(|row| (row.unit.location.to_string(), row.unit.serial.clone().unwrap_or_default())).collect();
     let shared = shared_serials(serials.iter().map(|(device, serial)| (device.as_str(), serial.as_str())));
@@ -277,9 +277,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], run: &Invocation) {
             let remedy = match row.unit.state {
                 // Its serial number is not that of the configuration block.
                 BridgeState::OpenFirmware => format!("open firmware has its own: name it by its port, {device}"),
-                _ => {
-                    format!("`{}` gives this unit its own", run.at(&row.unit.location).other("config set serial=TEXT"))
-                }
+                _ => "`config set serial=TEXT` gives this unit its own".to_owned(),
             };
             row.notes.push(format!("{} has the serial number {serial} too: {remedy}", others.join(", ")));
         }
@@ -465,11 +463,11 @@ mod tests {
     #[test]
     fn units_that_share_a_serial_number_are_reported_with_the_cure() {
         let mut rows = [row("a", "AAAABBBB0060"), row("b", "MINE"), row("c", "AAAABBBB0060")];
-        note_shared_serials(&mut rows, &Invocation::default());
+        note_shared_serials(&mut rows);
         let [a, b, c] = rows.map(|row| row.notes.concat());
         assert!(
             a.starts_with("virtual:c has the serial number AAAABBBB0060 too")
-                && a.contains("config set serial=TEXT --device virtual:a`"),
+                && a.contains("`config set serial=TEXT` gives this unit its own"),
             "{a}"
         );
         assert!(c.starts_with("virtual:a has"), "{c}");

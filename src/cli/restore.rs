@@ -51,7 +51,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         && let Some(lacks) = backup.lacks()
     {
         let label = Kind::BadInput.code("asmpatch::backup::no_copy");
-        let command = format!("`asmpatch flash IMAGE --config-from {}`", shell::path(&args.folder));
+        let command = format!("`flash IMAGE --config-from {}`", shell::path(&args.folder));
         let help = format!("give a unit this configuration with an image: {command}");
         return Err(Failure::new(label, format!("{} has no {lacks}", args.folder.display())).helped(help).into());
     }

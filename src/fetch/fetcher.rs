@@ -103,12 +103,12 @@ impl Fetcher<'_> {
         if self.offline {
             let label = Kind::BadInput.code("asmpatch::fetch::offline");
             let message = format!("image {id} is not in the cache, and downloads are switched off");
-            return Err(FetchError::Unreachable(Failure::new(label, message).into()));
+            return Err(FetchError::Unreachable(Failure::new(label, message).naming("ID", id).into()));
         }
         if manifest.mirrors.is_empty() {
             let label = Kind::BadInput.code("asmpatch::fetch::no_mirrors");
             let message = format!("the manifest of image {id} names no mirrors");
-            return Err(FetchError::Unreachable(Failure::new(label, message).into()));
+            return Err(FetchError::Unreachable(Failure::new(label, message).naming("ID", id).into()));
         }
         let _lock = self.lock(manifest)?;
         // Another process may have fetched it while this one waited.
@@ -137,7 +137,7 @@ impl Fetcher<'_> {
             false => Kind::BadInput.code("asmpatch::fetch::mirrors"),
         };
         let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
-        Err(FetchError::Unreachable(Failure::new(label, message).after(attempts).into()))
+        Err(FetchError::Unreachable(Failure::new(label, message).naming("ID", id).after(attempts).into()))
     }
 
     fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {

@@ -91,7 +91,7 @@ impl Search<'_> {
         if is_html(&bytes) {
             let label = Kind::BadInput.code("asmpatch::fetch::html");
             let message = format!("{origin} is a web page, not firmware");
-            return Err(Rank::Unrelated.miss(Failure::new(label, message)));
+            return Err(Rank::Unrelated.miss(Failure::new(label, message).naming("ID", &self.manifest.id)));
         }
         match FileKind::of(&bytes) {
             FileKind::Zip => return self.in_archive(origin, &bytes, depth),

@@ -31,11 +31,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::config::magic",
         "an erased flash reads as 0xff here; the chip then uses the identity in its ROM";
     "asmpatch::config::no_block",
-        "the boot loader can't read the flash. Give the unit firmware first, with the blocks of its backup: `asmpatch \
-         restore DIR`, or `asmpatch flash FILE --config-from DIR`";
+        "the boot loader can't read the flash, so the unit needs firmware first: `asmpatch doctor` prints the \
+         commands that give it some, with the backups that may be its own";
     "asmpatch::config::no_firmware",
-        "changing a field erases the whole slot, so the firmware has to be written again too. Write both together: \
-         `asmpatch flash FILE --serial TEXT`. Nothing was written";
+        "changing a field erases the whole slot, so the firmware has to be written again too: write both together, \
+         with `flash FILE --serial TEXT`. Nothing was written";
     "asmpatch::config::text", "shorten the text, and use printable ASCII only";
     "asmpatch::demo::check",
         "this is a bug in asmpatch: please report it with the output of `asmpatch demo -v`";
@@ -43,7 +43,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the demo needs a folder to write to; `--keep DIR` names another one";
     "asmpatch::devices::duplicate", "each ID has one entry: remove this one";
     "asmpatch::devices::length", "correct the entry; `asmpatch help formats` describes every key";
-    "asmpatch::doctor::not_a_report", "name a file that `asmpatch doctor --report FILE` wrote";
+    "asmpatch::doctor::not_a_report",
+        "name a file that `doctor --report FILE` wrote";
     "asmpatch::doctor::old_report", "ask for a new report: any version from now on reads it";
     "asmpatch::elf::empty", "check that the code is in an area that the linker keeps";
     "asmpatch::elf::machine",
@@ -66,31 +67,30 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::elf::truncated", "the file is cut off; build it again";
     "asmpatch::fetch::empty", "the file was never written; fetch it again";
     "asmpatch::fetch::html" | "asmpatch::http::html",
-        "the server wants a browser; download the file with one, then use `asmpatch download ID --from COPY`";
+        "the server wants a browser; download the file with one, then use `asmpatch download {ID} --from {COPY}`";
     "asmpatch::fetch::library", "give the vendor's updater, an archive or the image itself; don't run what came with it";
     "asmpatch::fetch::md5_only",
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
          flash it";
     "asmpatch::fetch::mirrors",
-        "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from COPY`";
+        "each reason is below; you can give a copy from elsewhere: `asmpatch download {ID} --from {COPY}`";
     "asmpatch::fetch::nested", "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors",
-        "give a file or an address that has it: `asmpatch download ID --from COPY`";
+        "give a file or an address that has it: `asmpatch download {ID} --from {COPY}`";
     "asmpatch::fetch::no_network",
         "no mirror could be reached: check the network and the proxy settings (HTTPS_PROXY); each reason is below. \
-         `asmpatch download ID --from COPY` needs no network";
+         `asmpatch download {ID} --from {COPY}` needs no network";
     "asmpatch::fetch::not_inside",
         "name one of these if it is a known image, or add a manifest for it with `--manifest-dir`. Don't run programs to \
          get at an image";
     "asmpatch::fetch::offline",
-        "run the command once without --offline, or give a file that has the image: `asmpatch download ID --from \
-         COPY`";
+        "run the command once without --offline, or give a file that has the image: `asmpatch download {ID} --from \
+         {COPY}`";
     "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image",
-        "if it is the one that you want, download it under its own name: `asmpatch download ID`";
+        "if it is the one that you want, download it under its own name: `asmpatch download {ID}`";
     "asmpatch::fetch::other_kind",
-        "it is not damaged: `asmpatch info FILE` shows what is in it, and `asmpatch wrap` makes an image of code. Or fetch \
-         the image itself";
+        "it is not damaged: `info` shows what is in it, and `wrap` makes an image of code. Or fetch the image itself";
     "asmpatch::fetch::other_version",
         "length, magic, checksum and CRC-32 are valid, so it is not damaged: it is not the image that you asked for. \
          `asmpatch download --list` shows the known ones; `--manifest-dir` adds one";
@@ -141,17 +141,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          (package ca-certificates); or download with a browser and use `--from FILE`";
     "asmpatch::http::too_large", "no firmware is that large, so this is another file; check the address";
     "asmpatch::image::checksum" | "asmpatch::image::crc",
-        "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
-         download`";
-    "asmpatch::image::empty", "the file was probably never written; fetch it again with `asmpatch download`";
+        "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again: `download ID`, with \
+         the ID of the image that it was (`asmpatch download --list`)";
+    "asmpatch::image::empty", "the file was probably never written; fetch it again: `download ID`, with the ID of the image that it was to be \
+         (`asmpatch download --list`)";
     "asmpatch::image::is_archive",
-        "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out of a zip archive or an \
+        "if the vendor's firmware is in it, `download --from FILE -o IMAGE` takes it out of a zip archive or an \
          updater; unpack any other archive first";
-    "asmpatch::image::is_backup", "`asmpatch restore FILE` writes it to the unit again";
-    "asmpatch::image::is_code", "`asmpatch wrap FILE -o IMAGE` makes an image of it";
+    "asmpatch::image::is_backup", "`asmpatch restore {FILE}` writes it to the unit again";
+    "asmpatch::image::is_code",
+        "`wrap FILE -o IMAGE` makes an image of it";
     "asmpatch::image::is_flash",
-        "only a copy of a flash in whole sectors of 4 KiB, with its bytes in their order, or of its first 256 bytes can be used: \
-         `asmpatch restore COPY`, or `asmpatch flash IMAGE --config-from COPY`";
+        "only a copy of a flash in whole sectors of 4 KiB, with its bytes in their order, or of its first 256 bytes \
+         can be used: `restore COPY`, or `flash IMAGE --config-from COPY`";
     "asmpatch::image::is_other",
         "no command takes it in place of an image; an image is what `asmpatch download` fetches, or what `asmpatch \
          wrap` makes of code";
@@ -159,8 +161,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::is_text",
         "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
     "asmpatch::image::length",
-        "a truncated image does not boot; fetch it again with `asmpatch download`, or check that it is an ASM2464PD \
-         image";
+        "a truncated image does not boot; check that it is an ASM2464PD image, or fetch it again: `download ID`, with its \
+         ID (`asmpatch download --list`)";
     "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";
@@ -174,8 +176,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::manifest::value",
         "no download can succeed with this value; `asmpatch help formats` describes every key";
     "asmpatch::patch::already_patched",
-        "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, with the same `--patch-dir` if it has patches of \
-         your own; then patch ORIGINAL";
+        "to change the set, first `asmpatch unpatch {FILE} -o original.bin`, with the same `--patch-dir` if it has patches of \
+         your own; then patch the original";
     "asmpatch::patch::config_conflict", "leave one of them out";
     "asmpatch::patch::conflicts", "leave one of them out; with `--no-defaults` the set starts empty";
     "asmpatch::patch::duplicate_id", "receipts name patches by id, so each needs its own; rename the new one";
@@ -205,7 +207,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::patch::requires", "one without the other is untested; add the other with `--patch ID`";
     "asmpatch::patch::unknown_changes",
         "nothing was changed. If the changes are patches of your own, name their folder with `--patch-dir`; otherwise \
-         the file is damaged: fetch the image again with `asmpatch download`";
+         the file is damaged: fetch the image again: `download ID`, with its ID (`asmpatch download --list`)";
     "asmpatch::patch::unknown_id",
         "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image",
@@ -260,12 +262,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::unknown_base",
         "bytes outside the patches were changed, or it is another version. Name the image that it was with \
          `--image`, as `asmpatch download --list` names it, and have it in the cache: then every differing byte is shown. An image with patches of your own needs `--patch-dir`";
-    "asmpatch::verify::unknown_image", "name a known image; `asmpatch info FILE` shows which one a file is";
+    "asmpatch::verify::unknown_image", "name a known image; `asmpatch info {FILE}` shows which one a file is";
     "asmpatch::verify::unknown_patch",
         "name the folder of its file with `--patch-dir`, or put the file beside the receipt";
     "asmpatch::wrap::hex", "the file is damaged, or is not Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", "the file is cut off; write it again with the linker";
-    "asmpatch::wrap::is_image", "there is nothing to wrap; `asmpatch info FILE` shows what it is";
+    "asmpatch::wrap::is_image", "there is nothing to wrap; `asmpatch info {FILE}` shows what it is";
     "asmpatch::wrap::no_code",
         "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (`asmpatch help firmware-authors`)";
     "asmpatch::wrap::no_reset_vector",

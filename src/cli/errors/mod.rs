@@ -95,7 +95,7 @@ impl ErrorEntry {
                 }
                 if commands.is_empty() { format!(" `--{id} {value}`") } else { commands }
             }
-            HelpPart::Again(options) if run.is_unknown() => format!("`asmpatch ...{options}`"),
+            HelpPart::Again(options) if run.is_unknown() => format!("`{}`", options.trim_start()),
             HelpPart::Again(options) => {
                 let command = run.again();
                 let has_dashes = command.words().iter().any(|word| word == "--");
@@ -164,7 +164,10 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
 /// Lists each code with what to do about it.
 #[cfg(test)]
 pub fn each(run: &Invocation) -> impl Iterator<Item = (&'static str, String)> {
-    entries().flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(&[], run))))
+    entries().flat_map(|entry| {
+        let help = run.completed_text(&entry.help(&[], run), &[]);
+        entry.codes.iter().map(move |code| (*code, help.clone()))
+    })
 }
 
 /// Returns what to do about an error with this code and these values of its own.

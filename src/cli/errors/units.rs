@@ -6,12 +6,12 @@ use super::{ErrorEntry, Hands, HelpPart};
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::copy_without_block",
         "a unit that got it would lose its serial number and its names: name the unit's own backup, or another copy. \
-         `asmpatch info COPY` shows what is in this one";
+         `asmpatch info {COPY}` shows what is in this one";
     "asmpatch::backup::digest",
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
     "asmpatch::backup::exists",
         "a backup is never overwritten, as it may be the only copy of a unit's identity: name another \
-         folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
+         folder, with `backup -o DIR` or with `--backup-dir DIR`";
     "asmpatch::backup::files",
         "the manifest was changed after it was written, so asmpatch can't check the backup; use another one";
     "asmpatch::backup::firmware",
@@ -27,15 +27,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          the commands that give it firmware, with the backups that may be its own";
     "asmpatch::backup::no_copy",
         "a copy of a flash has whole sectors of 4 KiB, with both blocks and an image; for the configuration alone its first \
-         256 bytes do, too. `asmpatch info COPY` shows what the file is";
+         256 bytes do, too. `asmpatch info {COPY}` shows what the file is";
     "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::only_commands",
         "the backup is complete, and is all that `asmpatch restore` needs. Open firmware lets asmpatch read the rest: \
          `asmpatch flash ed4e39b` changes the first slot alone, then run this command again, then `asmpatch restore` \
-         with the backup. Or read the flash with a programmer and a clip: `asmpatch info FILE` shows such a copy";
+         with the backup. Or read the flash with a programmer and a clip: `info` shows such a copy";
     "asmpatch::backup::save",
         "depending on the system's error, make room on the disk, check that you may write there, or raise the limit of \
-         open files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`. No \
+         open files (`ulimit -n`). Or name another folder, with `backup -o DIR` or with `--backup-dir DIR`. No \
          partial backup is left";
     "asmpatch::backup::smaller_flash",
         "the backup is complete, but nobody knows how long the flash is, so there is no copy of all of it. Power-cycle \
@@ -46,7 +46,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          any flash";
     "asmpatch::backup::unread",
         "depending on the system's error, run asmpatch as the user who made that backup, or raise the limit of open \
-         files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
+         files (`ulimit -n`). Or name another folder, with `backup -o DIR` or with `--backup-dir DIR`";
     "asmpatch::backup::unsteady_block" | "asmpatch::backup::unsteady_flash" | "asmpatch::backup::unsteady_part",
         "discard what was read; " OtherCableNoHub ", and run the command again";
     "asmpatch::backup::unusable",
@@ -68,8 +68,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::integrity",
         "the report's first lines show which direction failed; " OtherCable ", and power-cycle the unit";
     "asmpatch::bench::no_firmware",
-        "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
-         `asmpatch patch`";
+        "nothing was sent to it. `asmpatch doctor` prints the commands that give it firmware, with the backups that \
+         may be its own";
     "asmpatch::bench::nothing_compared",
         "measure the baseline and this run with the same --path, --size and --depth";
     "asmpatch::bench::nothing_to_draw", "the table says why each path has no figures";
@@ -124,8 +124,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::ambiguous",
         "units flashed by other tools often share one serial number. Name the one that you mean by its port:" {"device" "PORT"};
     "asmpatch::device::mounted",
-        "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, `swapoff \
-         DEVICE`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual \
+        "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount {PLACE}`, `swapoff \
+         {DEVICE}`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual \
          machine, or a mount in another namespace such as a container's: `lsblk` and `fuser -v` show more";
     "asmpatch::device::no_data_folder", "name a folder yourself: --device virtual:DIR";
     "asmpatch::device::no_match",
@@ -149,7 +149,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          USB 3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: \
          `asmpatch help recovery`, \"The unit is not listed\"";
     "asmpatch::device::unauthorised",
-        "the host tunnels nothing of a device until it has authorised it: `boltctl enroll --policy=auto UUID` does, for \
+        "the host tunnels nothing of a device until it has authorised it: `boltctl enroll --policy=auto {UUID}` does, for \
          good, with the UUID above. If that fails, `fwupdmgr` may have a newer NVM for the host. If the device is your \
          dock, its stock firmware then is a plain PCIe device. To reach the dock over USB, connect it through a USB 3 port, \
          cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help recovery`, \"The unit \
@@ -157,7 +157,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::unchecked_disk",
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
-         the error does: " [" --unchecked-disk=DISK"];
+         the error does: " [" --unchecked-disk={DISK}"];
     "asmpatch::flash::all_or_none", "leave out `--all-or-none` to write the other units. Nothing was written";
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
@@ -167,8 +167,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "another program wrote to it, or another unit is on the same port now. Nothing was written: run the command \
          again";
     "asmpatch::flash::clone",
-        "one host can't tell two units with one identity apart: `asmpatch flash FILE` keeps this one's own, and \
-         `asmpatch flash FILE --serial TEXT` or `asmpatch config set serial=TEXT` gives it a new serial number. \
+        "one host can't tell two units with one identity apart: `asmpatch flash {FILE}` keeps this one's own, and \
+         `asmpatch flash {FILE} --serial {TEXT}` or `asmpatch config set serial={TEXT}` gives it a new serial number. \
          `--clone-identity` writes it all the same. Nothing was written";
     "asmpatch::flash::declined", "nothing was written; answer `y` to write";
     "asmpatch::flash::neighbours",
@@ -176,13 +176,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup",
         "nothing was written, because the firmware and the settings in its flash would be lost. With an earlier backup \
-         of it, `asmpatch restore DIR --no-backup` or `asmpatch flash FILE --config-from DIR --no-backup` keeps its \
-         identity. `asmpatch flash FILE --no-backup` gives it the configuration of a new board";
+         of it, `asmpatch restore {DIR} --no-backup` or `asmpatch flash {FILE} --config-from {DIR} --no-backup` keeps its \
+         identity. `asmpatch flash {FILE} --no-backup` gives it the configuration of a new board";
     "asmpatch::flash::not_asked", "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable",
         "no command would write a unit that runs it again, because the boot loader does not come up while the image's \
          container is valid: you would have to open the dock and start it by hand (`asmpatch help recovery`, \"The boot \
-         loader without a debug port\"). `asmpatch verify --boot FILE` shows what the image does. Nothing was written";
+         loader without a debug port\"). `asmpatch verify --boot {FILE}` shows what the image does. Nothing was written";
     "asmpatch::flash::other_backup",
         "the backup is another unit's, or was made before this one got its serial number. `asmpatch doctor` prints the \
          backups that may be this unit's own; its boot loader keeps nothing of its own, so without a backup it gets the \
@@ -199,12 +199,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          such a flash";
     "asmpatch::flash::random", "a new board gets random numbers as its identity: run the command again. Nothing was written";
     "asmpatch::flash::serials_end",
-        "begin with a wider number, as in `asmpatch flash FILE --all --serials RACK-0001`, or with a smaller one. Nothing was written to this unit";
+        "begin with a wider number, as in `flash FILE --all --serials RACK-0001`, or with a smaller one. Nothing was written to this \
+         unit";
     "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id",
-        "commands find a unit under that ID only with `--usb-id VID:PID`: add it to this command and to each one after it, \
-         such as `asmpatch list --usb-id VID:PID`, or leave the ID as it is. Nothing was written";
+        "commands find a unit under that ID only with `--usb-id {VID:PID}`: add it to this command and to each one after it, \
+         such as `asmpatch list --usb-id {VID:PID}`, or leave the ID as it is. Nothing was written";
     "asmpatch::flash::unproven",
         "the unit may not work, or take firmware again only once you have opened it and started its boot loader by hand: \
          add `--unproven` if that is what you want. Nothing was written";
@@ -226,7 +227,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::no_completion",
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";
-    "asmpatch::pcie::no_firmware", "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
+    "asmpatch::pcie::no_firmware",
+        "nothing was sent to it. `asmpatch doctor` prints the commands that give it firmware, with the backups that \
+         may be its own";
     "asmpatch::pcie::no_power_switch",
         "nothing has changed. Only open firmware has a request for PCIe's power, F3, and not each build has it. \
          End what uses the device behind the unit, and unmount its disk, before it loses its power";
@@ -400,13 +403,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::replug_file",
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_unit::scenario",
-        "`asmpatch virtual set KEY=VALUE` writes it in every shell, and `asmpatch help virtual-unit` lists the keys; \
-         without the file the defaults apply";
+        "`virtual set KEY=VALUE` writes it in every shell, and `asmpatch help virtual-unit` lists the keys; without \
+         the file the defaults apply";
     "asmpatch::xdata::flash_controller",
         "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash` \
          and `asmpatch restore` write the flash, after a backup and a question; `asmpatch backup` reads it";
     "asmpatch::xdata::no_firmware",
-        "nothing was sent to it: `asmpatch help recovery` describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it. `asmpatch doctor` prints the commands that give it firmware, with the backups that \
+         may be its own";
     "asmpatch::xdata::past_end", "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
     "asmpatch::xdata::ssd",
         "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \

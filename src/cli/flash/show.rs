@@ -141,12 +141,9 @@ fn runtime_words(job: &FlashJob, plan: &FlashPlan) -> String {
 fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.invoked.writes {
-        Writes::Fields => ("serial=TEXT".to_owned(), ""),
-        Writes::Image => ("--serial TEXT".to_owned(), ", `--config-from DIR` the one in its backup"),
-        Writes::Backup => {
-            let unit = shell::word(plan.attached.location.to_string());
-            (format!("asmpatch config set serial=TEXT --device {unit}"), "")
-        }
+        Writes::Fields => ("serial=TEXT", ""),
+        Writes::Image => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
+        Writes::Backup => ("config set serial=TEXT", ""),
     };
     if plan.has_known_serial() {
         notes.push(format!(

@@ -1,5 +1,5 @@
-//! Checks each command that is printed, in transcripts, documents and the table of errors: it parses, and a placeholder
-//! stands only for what the program can't know.
+//! Checks each command that is printed, in transcripts, documents and the table of errors: it parses, and has no
+//! placeholder unless it is in a document.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,22 +12,15 @@ use crate::cli::command;
 use crate::cli::invocation::Invocation;
 use crate::cli::{errors, help};
 
-/// Placeholders of what is printed, each with the reason that the program can't know the value.
-const UNKNOWN: [(&str, &str); 10] = [
-    ("COPY", "a file that the user has from elsewhere"),
-    ("FILE", "an image of the user's choice, where the command that failed names none"),
-    ("IMAGE", "an image of the user's choice, or a name for a new one"),
-    ("ORIGINAL", "a name for a new file"),
-    ("DIR", "a folder of the user's choice, where the command that failed names none"),
-    ("KEY=VALUE", "a key of the user's choice"),
-    ("TEXT", "a serial number of the user's choice"),
-    ("VID:PID", "the ID of a dock that asmpatch does not know"),
-    ("PORT", "one of the ports that the error lists"),
-    ("SERIAL", "one of the serial numbers that the error lists"),
-];
-
-/// Placeholders of documents, beside those: a page knows no unit, no file and no folder. Each has a value that parses.
-const OF_PAGES: [(&str, &str); 11] = [
+/// Placeholders of documents: a page knows no unit, no file and no folder. Each has a value that parses.
+const OF_PAGES: [(&str, &str); 18] = [
+    ("COPY", "f"),
+    ("FILE", "f"),
+    ("IMAGE", "f"),
+    ("DIR", "d"),
+    ("PORT", "1-2"),
+    ("KEY=VALUE", "serial=A"),
+    ("VID:PID", "174c:2464"),
     ("BACKUP", "b"),
     ("CODE", "asmpatch::bug"),
     ("COMMAND", "list"),
@@ -120,14 +113,11 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
     // README is the page that lists the pages.
     for placeholder in placeholders(&words).into_iter().filter(|word| *word != "README") {
         let page = OF_PAGES.iter().find(|(name, _)| is_page && *name == placeholder);
-        let is_unknown = UNKNOWN.iter().any(|(name, _)| *name == placeholder);
-        if page.is_none() && !is_unknown && !registers.contains(&placeholder) {
-            return Some(format!("{placeholder} is known"));
-        }
-        let value = match placeholder {
-            "VID:PID" => "174c:2464",
-            "KEY=VALUE" => "serial=A",
-            _ => page.map_or("1-2", |(_, value)| value),
+        let Some((_, value)) = page else {
+            if registers.contains(&placeholder) {
+                continue;
+            }
+            return Some(format!("{placeholder} looks like a value"));
         };
         values.iter_mut().for_each(|word| *word = word.replace(placeholder, value));
     }
@@ -139,7 +129,7 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
 }
 
 #[test]
-fn each_printed_command_parses_and_has_a_placeholder_only_for_what_the_program_can_not_know() {
+fn each_printed_command_parses_and_none_but_a_pages_has_a_placeholder() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     pages(&root.join("docs"), &mut paths);
@@ -214,9 +204,10 @@ fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     assert!(shown.contains("`asmpatch udev --usb-id 1209:0001 | sudo tee /etc"), "{shown}");
     let shown = help("asmpatch::patch::already_patched", &["asmpatch", "patch", "my fw.bin", "-o", "out.bin"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
-    assert!(shown.contains(&format!("`asmpatch unpatch {quoted} -o ORIGINAL`")), "{shown}");
+    assert!(shown.contains(&format!("`asmpatch unpatch {quoted} -o original.bin`")), "{shown}");
     let shown = help("asmpatch::fetch::mirrors", &["asmpatch", "download", "ed4e39b"]);
-    assert!(shown.contains("`asmpatch download ed4e39b --from COPY`"), "{shown}");
+    // Only the user knows the copy.
+    assert!(shown.contains("`download ed4e39b --from COPY`"), "{shown}");
     let shown = help("asmpatch::image::is_backup", &["asmpatch", "flash", "backups/mine"]);
     assert!(shown.contains("`asmpatch restore backups/mine`"), "{shown}");
     // `list` shows every dock, and a virtual unit only if it is named.

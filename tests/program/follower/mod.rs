@@ -110,7 +110,13 @@ impl Walk<'_> {
         }
         self.walked.insert(here.clone(), left);
         path.push(here);
+        let mut previous: Option<Rc<Outcome>> = None;
         for step in &outcome.steps {
+            let last = previous.as_deref().filter(|_| step.is_then);
+            if last.is_some_and(|last| last.status != Some(0)) {
+                continue;
+            }
+            let world = Rc::clone(last.map_or(&outcome.after, |last| &last.after));
             if self.lacks_unit(&step.line) {
                 // Only the user knows the unit, unless the command before had it.
                 if !self.lacks_unit(&outcome.line) && outcome.line.contains("virtual:") && !step.is_name {
@@ -118,12 +124,13 @@ impl Walk<'_> {
                 }
                 continue;
             }
-            let next = self.run(&outcome.after, &step.line);
-            let is_known = path.contains(&(outcome.after.digest().to_owned(), step.line.clone()));
-            if let Some(fault) = fault(outcome, step, &next, is_known) {
+            let next = self.run(&world, &step.line);
+            let is_known = path.contains(&(world.digest().to_owned(), step.line.clone()));
+            if let Some(fault) = fault(outcome, &world, step, &next, is_known) {
                 self.note(&outcome.line, step, &fault);
             }
-            self.follow(&outcome.after, &next, path);
+            self.follow(&world, &next, path);
+            previous = Some(next);
         }
         path.pop();
     }
@@ -141,10 +148,11 @@ impl Walk<'_> {
     }
 }
 
-/// What is wrong with a printed step whose command did `next`. `is_known` if it ran before on this path, in the same world.
-fn fault(printer: &Outcome, step: &Step, next: &Outcome, is_known: bool) -> Option<String> {
+/// What is wrong with a printed step whose command did `next` in this world. `is_known` if it ran before on this path, in
+/// the same world.
+fn fault(printer: &Outcome, world: &World, step: &Step, next: &Outcome, is_known: bool) -> Option<String> {
     let code = next.code.as_deref().unwrap_or("no code");
-    let is_unchanged = printer.after.digest() == next.after.digest();
+    let is_unchanged = world.digest() == next.after.digest();
     if step.is_folded {
         return Some("folded".to_owned());
     }
@@ -157,7 +165,7 @@ fn fault(printer: &Outcome, step: &Step, next: &Outcome, is_known: bool) -> Opti
         Some(0..=6) => {}
         status => return Some(format!("ended with {status:?}")),
     }
-    if let Some(unit) = printer.after.other_unit_changed(&next.after, &step.line) {
+    if let Some(unit) = world.other_unit_changed(&next.after, &step.line) {
         return Some(format!("writes to {unit}"));
     }
     let is_failure = next.status != Some(0) && printer.status != Some(0);

@@ -10,6 +10,8 @@ pub struct Step {
     pub is_folded: bool,
     /// Whether the text before it asks for hands or patience.
     pub is_after_hands: bool,
+    /// Whether it follows the command before it, in what that has made.
+    pub is_then: bool,
     /// Whether it is in backticks and without arguments, as where a text only names a command.
     pub is_name: bool,
 }
@@ -46,11 +48,12 @@ pub fn read(screen: &[String]) -> Vec<Step> {
     let mut open: Option<String> = None;
     let mut push = |line: &str, is_prose: bool, is_folded, before: &mut String| {
         let is_after_hands = HANDS.iter().any(|hands| before.contains(hands));
+        let is_then = before.trim_start_matches([' ', ',']).starts_with("then ");
         before.clear();
         let line = line.trim().to_owned();
         let is_name = is_prose && line.split(' ').count() == 2;
         if !steps.iter().any(|step| step.line == line) {
-            steps.push(Step { line, is_folded, is_after_hands, is_name });
+            steps.push(Step { line, is_folded, is_after_hands, is_then, is_name });
         }
     };
     for line in screen.iter().map(|line| line.trim()) {

@@ -78,7 +78,7 @@ fn what_download_cannot_unpack_is_named_as_info_names_it() {
     ] {
         let printed = refused(home.path(), &["download", "--from", name], 3);
         assert!(printed.contains(&format!("{name} is {what}")), "{printed}");
-        assert!(printed.contains("`asmpatch info "), "{printed}");
+        assert!(printed.contains("`info` shows"), "{printed}");
     }
 }
 

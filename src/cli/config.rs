@@ -8,7 +8,6 @@ use crate::flash::decide::NewFirmware;
 use crate::flash::observe::{self, Observation};
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
-use crate::flash::session::{FlashUnit, UnitOutcome};
 use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
@@ -202,16 +201,12 @@ fn get(field: Option<ConfigField>, port: &PortArgs, json: bool) -> Result<Exit, 
 fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let mut run = WritingRun::open(writing, Choice::default(), context)?;
-    let unit = match run.examine(|seen| plan(seen, edits, &images)).pop() {
-        Some(FlashUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
-        Some(unit) => unit,
-        None => return Err(NoUnit::now().into()),
+    let Some(mut unit) = run.examine(|seen| plan(seen, edits, &images)).pop() else {
+        return Err(NoUnit::now().into());
     };
-    let image = match &unit.examined {
-        Some(examined) => Image::parse(&examined.plan.file)?,
-        None => return Err(NoUnit::now().into()),
-    };
-    let proof = images.prove(&image)?;
+    let examined = unit.examined?;
+    let proof = images.prove(&Image::parse(&examined.plan.file)?)?;
+    unit.examined = Ok(examined);
     let source = format!("the unit's own, SHA-256 {}", context.digest(&proof.known.sha256));
     let subject = NewFirmware {
         proof,

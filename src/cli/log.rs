@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use asm2464::escape::Escape as _;
@@ -88,8 +88,8 @@ impl LogArgs {
         if self.log_file.is_none() {
             print::follow_log(Arc::clone(&queue));
         }
-        let has_times = self.log_file.is_some();
-        let _ = tracing::subscriber::set_global_default(LineSubscriber { queue: Arc::clone(&queue), level, has_times });
+        let lines = LineSubscriber::new(Arc::clone(&queue), level, self.log_file.is_some());
+        let _ = tracing::subscriber::set_global_default(lines);
         Ok(Some(Log { queue, path: self.log_file.clone() }))
     }
 }
@@ -106,13 +106,8 @@ impl Drop for Log {
 }
 
 thread_local! {
-    /// The unit that this thread works on, if the run has several.
+    /// The unit that this thread works on, if the run has several. Its log lines begin with the unit.
     static UNIT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Sets which of several units the thread works on. Its log lines begin with the unit.
-pub fn about(unit: Option<&str>) {
-    UNIT.set(unit.map(str::to_owned));
 }
 
 /// Where the log goes.
@@ -142,6 +137,14 @@ struct LineSubscriber {
     queue: Arc<Queue>,
     level: LevelFilter,
     has_times: bool,
+    /// The units of the library's spans, in the order of their IDs, which count from 1.
+    units: Mutex<Vec<String>>,
+}
+
+impl LineSubscriber {
+    fn new(queue: Arc<Queue>, level: LevelFilter, has_times: bool) -> Self {
+        Self { queue, level, has_times, units: Mutex::default() }
+    }
 }
 
 impl Subscriber for LineSubscriber {
@@ -173,18 +176,25 @@ impl Subscriber for LineSubscriber {
         self.queue.push(line.len(), |lines| lines.extend(line.as_bytes()));
     }
 
-    // The library has no spans.
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
+    // The library's spans are the work on one of several units, and name it. None is inside another.
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        span.record(&mut |_: &Field, unit: &dyn fmt::Debug| units.push(format!("{unit:?}")));
+        Id::from_u64(units.len().max(1) as u64)
     }
 
     fn record(&self, _: &Id, _: &Record<'_>) {}
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn enter(&self, _: &Id) {}
+    fn enter(&self, id: &Id) {
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        UNIT.set(units.get(id.into_u64() as usize - 1).cloned());
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {
+        UNIT.set(None);
+    }
 }
 
 #[cfg(test)]
@@ -195,9 +205,9 @@ mod tests {
     fn text_from_outside_forges_no_line_and_other_crates_have_none() {
         let mut file = tempfile::tempfile().unwrap();
         let queue = Queue::start("log", BACKLOG, Vec::new(), LogSink::File(file.try_clone().unwrap())).unwrap();
-        let lines = LineSubscriber { queue: Arc::clone(&queue), level: LevelFilter::INFO, has_times: false };
+        let lines = LineSubscriber::new(Arc::clone(&queue), LevelFilter::INFO, false);
         tracing::subscriber::with_default(lines, || {
-            about(Some("virtual:a\nb"));
+            let _span = tracing::error_span!("unit", device = %"virtual:a\nb").entered();
             tracing::info!("{}", "x\ninfo: forged\x1b[2J");
             tracing::warn!("no lock");
             tracing::info!(target: "other_crate", "not ours");

@@ -25,7 +25,7 @@
 //!   in which the flash's contents change, and [`behaviour`] tells what runs afterwards.
 //! - [`recovery`] turns the state that a stopped run left into steps, as data; [`fitting`] finds the backups that lead
 //!   back.
-//! - [`session`] takes the units of one command through all of this, and asks the user through a front end.
+//! - [`job`] takes the units of one command through all of this. A front end shows and asks in between.
 //!
 //! # Why it is so
 //!
@@ -58,11 +58,11 @@ pub mod decide;
 pub mod error;
 pub mod fitting;
 pub mod identity;
+pub mod job;
 pub mod observe;
 pub mod plan;
 pub mod progress;
 pub mod recovery;
 pub mod run;
 pub mod serials;
-pub mod session;
 pub mod whole_flash;

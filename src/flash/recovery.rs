@@ -11,7 +11,7 @@ use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::Location;
 use derive_more::Display;
 
-use super::decide::Permission;
+use super::decide::{LaterPermissions, Permission};
 use super::error::FlashError;
 use super::fitting::FittingBackup;
 use super::plan::ChosenSerial;
@@ -198,10 +198,8 @@ pub struct WrittenUnit {
     pub backup: Option<PathBuf>,
     /// The command that was run.
     pub invoked: Arc<InvokedCommand>,
-    /// The permissions that this command needs to be run again.
-    pub again: Vec<Permission>,
-    /// The permissions that writing the backup back needs; `None` if that would be refused anyway.
-    pub back: Option<Vec<Permission>>,
+    /// The permissions that the commands after it need.
+    pub later: LaterPermissions,
     /// The steps from earlier backups, for a run that takes no blocks from a backup.
     pub offers: Vec<NextStep>,
 }
@@ -279,15 +277,15 @@ impl WrittenUnit {
         let backup = if *backs_up { backup } else { BackupFirst::No };
         let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
         let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
-        NextStep::new(why, Act::Again { permissions: self.again.clone(), blocks_from, backup })
+        NextStep::new(why, Act::Again { permissions: self.later.again.clone(), blocks_from, backup })
     }
 
     const fn can_go_back(&self) -> bool {
-        self.backup.is_some() && self.back.is_some()
+        self.backup.is_some() && self.later.back.is_some()
     }
 
     fn back(&self, why: Why) -> Option<NextStep> {
-        let (folder, permissions) = (self.backup.clone()?, self.back.clone()?);
+        let (folder, permissions) = (self.backup.clone()?, self.later.back.clone()?);
         Some(NextStep::new(why, Act::Restore { folder, permissions, backs_up: false }))
     }
 }

@@ -42,11 +42,12 @@ pub fn on_screen(text: &str) -> Vec<String> {
 
 /// Runs a command on a terminal, and answers each question with yes. Returns its status and the terminal's text.
 pub fn attend(command: Command) -> (Option<i32>, String) {
-    answer(command, b"y\n")
+    answer(command, &["y\n"])
 }
 
-/// Runs a command on a terminal, and types these bytes at each question. Returns what [`attend`] does.
-pub fn answer(mut command: Command, typed: &'static [u8]) -> (Option<i32>, String) {
+/// Runs a command on a terminal, and types these answers to its questions, the last one to all others. Returns what
+/// [`attend`] does.
+pub fn answer(mut command: Command, typed: &'static [&'static str]) -> (Option<i32>, String) {
     let (mut ours, theirs) = pty::open().unwrap();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
@@ -57,8 +58,8 @@ pub fn answer(mut command: Command, typed: &'static [u8]) -> (Option<i32>, Strin
         while let Ok(len @ 1..) = ours.read(&mut buffer) {
             seen.extend_from_slice(&buffer[..len]);
             if String::from_utf8_lossy(&seen).matches("[y/N]").count() > answers {
+                ours.write_all(typed[answers.min(typed.len() - 1)].as_bytes()).unwrap();
                 answers += 1;
-                ours.write_all(typed).unwrap();
             }
         }
         String::from_utf8_lossy(&seen).into_owned()

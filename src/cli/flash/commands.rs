@@ -8,10 +8,10 @@ use crate::advice::Applicability;
 use crate::flash::decide::Permission;
 use crate::flash::error::FlashError;
 use crate::flash::fitting::{FiledBackup, FittingBackup};
+use crate::flash::job::{FlashJob, FlashUnit};
 use crate::flash::plan::ChosenSerial;
 use crate::flash::progress::StoppedState;
 use crate::flash::recovery::{Act, BackupFirst, FlashFailure, ImageRef, NextStep, Why, WrittenUnit};
-use crate::flash::session::{FlashJob, FlashUnit};
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, ConfigField, FlashAddress};
@@ -273,6 +273,7 @@ mod tests {
     use crate::flash::backup::Backup;
     use crate::flash::backup::tests::sample_backup;
     use crate::flash::backup_folder;
+    use crate::flash::decide::LaterPermissions;
     use crate::flash::error::FlashError;
     use crate::flash::fitting::tests::sample_filed;
     use crate::flash::fitting::{Fit, FittingBackup, offers};
@@ -307,8 +308,7 @@ mod tests {
             left,
             backup: backup.map(PathBuf::from),
             invoked: Arc::new(invoked(writes)),
-            again: Vec::new(),
-            back: Some(Vec::new()),
+            later: LaterPermissions { again: Vec::new(), back: Some(Vec::new()) },
             offers: Vec::new(),
         }
     }
@@ -379,8 +379,8 @@ mod tests {
     #[test]
     fn the_commands_carry_what_keeps_them_from_being_refused() {
         let words = |back: Option<Vec<Permission>>| -> Vec<String> {
-            let again = vec![Permission::Unproven];
-            let unit = WrittenUnit { again, back, ..unit(StoppedState::Incomplete, Writes::Image, Some("b")) };
+            let later = LaterPermissions { again: vec![Permission::Unproven], back };
+            let unit = WrittenUnit { later, ..unit(StoppedState::Incomplete, Writes::Image, Some("b")) };
             steps(&flash(), unit).into_iter().filter_map(|step| step.command).collect()
         };
         assert_eq!(

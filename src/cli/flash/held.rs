@@ -3,9 +3,9 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::flash::job::UnitOutcome;
 use crate::flash::progress::{FlashEvent, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
-use crate::flash::session::UnitOutcome;
 use asm2464::interrupt::Interrupted;
 
 use super::show;

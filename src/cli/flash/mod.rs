@@ -4,10 +4,10 @@ pub(super) mod ask;
 pub mod commands;
 pub(super) mod held;
 mod screen;
-mod session;
 pub(super) mod show;
 mod source;
 mod summary;
+mod writing_run;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ use crate::unit::Selector;
 use asm2464::AnyFailure;
 use asm2464::firmware::{BridgeState, ConfigBlock};
 pub use screen::Screen;
-pub use session::{Choice, WritingRun};
 pub use show::SSD_LOST;
 use source::ImageToWrite;
+pub use writing_run::{Choice, WritingRun};
 
 /// Write an image to a unit, with a backup before and a readback after.
 ///

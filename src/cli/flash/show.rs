@@ -8,12 +8,12 @@ use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::flash::behaviour::Runs;
 use crate::flash::decide::Terms;
+use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::{StepReport, StoppedState};
 use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
 use crate::flash::run::FlashReport;
-use crate::flash::session::{FlashJob, FlashUnit, UnitOutcome};
 use crate::image::Firmware;
 use crate::runtimes::Drives;
 use crate::shell;
@@ -461,7 +461,7 @@ fn unit_json<'a>(
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
-        UnitOutcome::Nothing => (None, None),
+        UnitOutcome::Unchanged => (None, None),
         UnitOutcome::Written(report) => (Some(report), None),
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
@@ -476,7 +476,7 @@ fn unit_json<'a>(
     let plan = unit.examined.as_ref().map(|examined| &examined.plan);
     let left = error.as_ref().map(|error| error.left);
     let after = match (&unit.outcome, report) {
-        (UnitOutcome::Nothing, _) => seen.map(|seen| &seen.attached),
+        (UnitOutcome::Unchanged, _) => seen.map(|seen| &seen.attached),
         (_, Some(report)) => report.after.as_ref(),
         (_, None) => None,
     };
@@ -492,7 +492,7 @@ fn unit_json<'a>(
         };
         UnitAndFirmware { unit, firmware }
     });
-    let is_in_flash = matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Written(_));
+    let is_in_flash = matches!(unit.outcome, UnitOutcome::Unchanged | UnitOutcome::Written(_));
     let self_test = test.as_ref().map(Result::as_ref);
     UnitJson {
         device: &unit.device,
@@ -533,7 +533,7 @@ fn running_after(runs: Option<Runs>, before: Option<&str>, written: &str) -> Str
 
 fn plan_json<'a>(plan: &'a FlashPlan, job: &FlashJob, unit: &FlashUnit) -> PlanJson<'a> {
     PlanJson {
-        write: !matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Refused(_)),
+        write: !matches!(unit.outcome, UnitOutcome::Unchanged | UnitOutcome::Refused(_)),
         firmware: job.subject.firmware().to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         runtime: runtime_words(job, plan),

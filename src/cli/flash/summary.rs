@@ -2,8 +2,8 @@
 
 use std::iter;
 
+use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::progress::StoppedState;
-use crate::flash::session::{FlashJob, FlashUnit, UnitOutcome};
 use asm2464::escape::Escape as _;
 use derive_more::Display;
 use serde::Serialize;
@@ -46,7 +46,7 @@ impl UnitResult {
     pub fn of(unit: &FlashUnit) -> Self {
         match &unit.outcome {
             UnitOutcome::Write => Self::Planned,
-            UnitOutcome::Nothing => Self::Unchanged,
+            UnitOutcome::Unchanged => Self::Unchanged,
             UnitOutcome::Written(_) => Self::Written,
             UnitOutcome::Refused(_) => Self::Refused,
             UnitOutcome::Spared(..) => Self::NotWritten,

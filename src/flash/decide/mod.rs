@@ -96,7 +96,7 @@ pub enum Decision {
     /// The unit is written, on these terms.
     Write(Terms),
     /// The unit already holds the whole plan.
-    Nothing,
+    Unchanged,
     /// Refused: the unit can't be backed up.
     NoBackup(Failure),
     /// Refused: the unit would get the known or neutral blocks although a backup may have its own, and nobody can be
@@ -205,7 +205,7 @@ impl Examined {
             return Decision::Refused(refusal(label, why));
         }
         if !allowed.force && self.is_there_already(subject) {
-            return Decision::Nothing;
+            return Decision::Unchanged;
         }
         let unproven = self.unproven(subject);
         if !unproven.is_empty() && !allowed.unproven {
@@ -376,33 +376,35 @@ pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(Firm
     is_other.then_some((from, to))
 }
 
-/// Returns the permissions that the command needs to be run again on unit `at`.
-pub fn permissions_again(units: &[&Examined], at: usize, allowed: Allowed, connected: &Neighbours) -> Vec<Permission> {
-    let Some(unit) = units.get(at) else { return Vec::new() };
-    let others = Others { units, at, connected };
-    let clones = allowed.clone_identity || others.have(&unit.planned(), allowed);
-    permissions(allowed.unproven, clones, allowed.other_line || unit.other_line().is_some())
+/// The permissions that the commands after a run need for one unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaterPermissions {
+    /// Those that the command needs to be run again.
+    pub again: Vec<Permission>,
+    /// Those that writing this run's backup back needs; `None` if that would be refused anyway.
+    pub back: Option<Vec<Permission>>,
 }
 
-/// Returns the permissions that writing the backup of unit `at` back needs after its write; `None` if that would be
-/// refused anyway.
-pub fn permissions_back(
-    units: &[&Examined],
-    at: usize,
-    allowed: Allowed,
-    connected: &Neighbours,
-) -> Option<Vec<Permission>> {
-    let unit = units.get(at)?;
-    let unproven = match unit.flashed.as_ref().map(|proof| &proof.rewritable) {
-        Some(Rewritable::No(_)) => return None,
-        Some(Rewritable::Yes) => false,
-        Some(Rewritable::Unknown) | None => true,
+/// Returns the permissions that the commands after this one need for unit `at`.
+pub fn later_permissions(units: &[&Examined], at: usize, allowed: Allowed, connected: &Neighbours) -> LaterPermissions {
+    let Some(unit) = units.get(at) else { return LaterPermissions::default() };
+    let others = Others { units, at, connected };
+    let other_line = unit.other_line().is_some();
+    let clones = allowed.clone_identity || others.have(&unit.planned(), allowed);
+    let again = permissions(allowed.unproven, clones, allowed.other_line || other_line);
+    let flashed = unit.flashed.as_deref();
+    let back = match flashed.map(|proof| &proof.rewritable) {
+        Some(Rewritable::No(_)) => None,
+        rewritable => {
+            let is_practice = flashed.is_some_and(|proof| proof.known.firmware.is_practice());
+            let unproven =
+                rewritable != Some(&Rewritable::Yes) || (is_practice && !unit.seen.attached.location.is_virtual());
+            let own = unit.own();
+            let clones = unit.planned().taken_by(&own).is_some() || others.have(&own, allowed);
+            Some(permissions(unproven, clones, other_line))
+        }
     };
-    let practice = unit.flashed.as_ref().is_some_and(|proof| proof.known.firmware.is_practice())
-        && !unit.seen.attached.location.is_virtual();
-    let own = unit.own();
-    let clones = unit.planned().taken_by(&own).is_some() || Others { units, at, connected }.have(&own, allowed);
-    Some(permissions(unproven || practice, clones, unit.other_line().is_some()))
+    LaterPermissions { again, back }
 }
 
 fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Permission> {

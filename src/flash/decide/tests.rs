@@ -92,7 +92,7 @@ fn refusal(decision: &Decision) -> &Failure {
         Decision::NoBackup(why) | Decision::OwnBackup(why) | Decision::OthersBackup(why) | Decision::Refused(why) => {
             why
         }
-        Decision::Write(_) | Decision::Nothing => panic!("not refused: {decision:?}"),
+        Decision::Write(_) | Decision::Unchanged => panic!("not refused: {decision:?}"),
     }
 }
 
@@ -109,7 +109,7 @@ fn a_unit_that_holds_everything_is_left_alone_unless_forced() {
     let image = sample_image(0);
     let seen = observed("1-1", blocks("A"), Some(&image));
     let plan = kept(&seen, &image);
-    assert!(matches!(decide_alone(&seen, &plan, &subject(), Allowed::default()), Decision::Nothing));
+    assert!(matches!(decide_alone(&seen, &plan, &subject(), Allowed::default()), Decision::Unchanged));
     let forced = Allowed { force: true, ..Allowed::default() };
     written(decide_alone(&seen, &plan, &subject(), forced));
 }
@@ -247,14 +247,14 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let unit = examined(&kept_unit, &kept(&kept_unit, &image), &[]);
     let candidates = [&unit];
     let allowed = Allowed::default();
-    assert_eq!(permissions_again(&candidates, 0, allowed, &connected), [Permission::CloneIdentity]);
-    let back = permissions_back(&candidates, 0, allowed, &connected);
-    assert_eq!(back.unwrap(), [Permission::Unproven, Permission::CloneIdentity], "nothing was proved");
+    let later = later_permissions(&candidates, 0, allowed, &connected);
+    assert_eq!(later.again, [Permission::CloneIdentity]);
+    assert_eq!(later.back.unwrap(), [Permission::Unproven, Permission::CloneIdentity], "nothing was proved");
     let proofs = [(Rewritable::Yes, Some(vec![Permission::CloneIdentity])), (Rewritable::No("E1".to_owned()), None)];
     for (rewritable, expected) in proofs {
         let proof = samples::proof(&another(), rewritable);
         let proved = Examined { flashed: Some(proof), ..unit.clone() };
-        assert_eq!(permissions_back(&[&proved], 0, allowed, &connected), expected);
+        assert_eq!(later_permissions(&[&proved], 0, allowed, &connected).back, expected);
     }
 }
 
@@ -506,7 +506,7 @@ proptest! {
         }
         // A unit that would change is not skipped.
         for (unit, decision) in candidates.iter().zip(&decisions) {
-            if matches!(decision, Decision::Nothing) {
+            if matches!(decision, Decision::Unchanged) {
                 prop_assert!(unit.plan.blocks.iter().all(|block| !block.differs()));
             }
         }

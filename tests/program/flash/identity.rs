@@ -14,6 +14,8 @@ use serde_json::Value;
 use crate::chip_images;
 use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
 use crate::program::process;
+#[cfg(unix)]
+use crate::program::terminal;
 use crate::schemas;
 
 /// A unit with a backup in the default folder. Its flash then lost its image and, if `erased`, its blocks, too.
@@ -115,6 +117,24 @@ fn the_known_blocks_are_refused_while_a_backup_may_have_the_units_own() {
         // The named folder has no backup.
         assert_eq!(flash(&rig, &["--no-backup", "--dry-run", "--backup-dir", "empty"])["ok"], true);
         assert_eq!(flash(&rig, &["--no-backup", "--clone-identity"])["ok"], true);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn nothing_is_written_before_every_question_has_its_yes() {
+    let (rig, _) = interrupted(false);
+    let programs = std::path::Path::new(process::PROGRAM).parent().unwrap();
+    let line = "asmpatch flash patched.bin --device virtual:unit --no-backup --backup-dir backups";
+    let cells = || fs::read(rig.dir().join("flash.bin")).unwrap();
+    let lost = cells();
+    for (typed, is_asked_twice, is_written) in
+        [(&["no\n"][..], false, false), (&["y\n", "no\n"], true, false), (&["y\n", "y\n", "no\n"], true, true)]
+    {
+        let (_, screen) = terminal::answer(terminal::shell(programs, rig.home.path(), line), typed);
+        assert!(screen.contains("Write this unit? [y/N]"), "{screen}");
+        assert_eq!(screen.contains("give it another identity, though"), is_asked_twice, "{screen}");
+        assert_eq!(cells() != lost, is_written, "{screen}");
     }
 }
 

@@ -73,7 +73,7 @@ fn ctrl_d_at_a_question_leaves_the_next_line_to_itself() {
     write_image(home, &patched());
     let programs = std::path::Path::new(crate::program::process::PROGRAM).parent().unwrap();
     let command = terminal::shell(programs, home, "asmpatch flash patched.bin --device virtual:unit");
-    let (_, screen) = terminal::answer(command, b"\x04");
+    let (_, screen) = terminal::answer(command, &["\x04"]);
     let lines = terminal::on_screen(&screen);
     let question = lines.iter().position(|line| line == "Write this unit? [y/N]");
     let next = question.and_then(|at| lines.get(at + 1));

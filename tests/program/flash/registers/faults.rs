@@ -1,6 +1,7 @@
 //! Faults of a flash through registers: power, requests, flash cells, protection.
 
 use asm2464_chip::mcu::SpiFlash as _;
+use asmpatch::flash::decide::LaterPermissions;
 
 use super::*;
 
@@ -122,8 +123,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
             left: stopped.left,
             backup: stopped.report.backup,
             invoked,
-            again: Vec::new(),
-            back: Some(Vec::new()),
+            later: LaterPermissions { again: Vec::new(), back: Some(Vec::new()) },
             offers: Vec::new(),
         };
         let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);

@@ -1,19 +1,19 @@
-//! One run of a command that writes units: finds them, shows what is decided, asks, and reports each.
+//! One run of a command that writes units: finds them, shows what is decided, asks, writes, and reports each.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::devices::Devices;
 use crate::flash::decide::{Examined, NewFirmware};
+use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOutcome, WriteQuestion};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
 use crate::flash::recovery::{Act, InvokedCommand, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
-use crate::flash::session::{self, FlashJob, FlashUnit, FrontEnd, NamedPort, UnitOutcome, WriteQuestion};
 use crate::image::{Firmware, Images};
 use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
@@ -31,7 +31,6 @@ use crate::cli::context::{self, Context, Deadlines};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::invocation::Invocation;
-use crate::cli::log;
 
 /// Which of the selected units to write, and whether to test them then.
 #[derive(Clone, Copy, Default)]
@@ -57,7 +56,6 @@ pub struct WritingRun<'a> {
     ports: Vec<NamedPort>,
     backup_into: Option<PathBuf>,
     interrupt: Interrupt<'static>,
-    terminal: Terminal<'a>,
 }
 
 impl<'a> WritingRun<'a> {
@@ -92,9 +90,7 @@ impl<'a> WritingRun<'a> {
         // A unit that is named twice, by its port and by its serial number, counts once.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
-        let terminal =
-            Terminal { context, interrupt, says_steps: !args.json && !context.is_logged(), screen: Mutex::new(None) };
-        Ok(Self { args, context, recording, choice, devices, ports, backup_into, interrupt, terminal })
+        Ok(Self { args, context, recording, choice, devices, ports, backup_into, interrupt })
     }
 
     /// Returns what is written to the units, by the command's options.
@@ -149,8 +145,8 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Examines all units at once and makes their plans.
-    pub fn examine(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<FlashUnit> {
-        session::examine(std::mem::take(&mut self.ports), self.interrupt, &self.terminal, make)
+    pub fn examine(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<FoundUnit> {
+        job::examine(std::mem::take(&mut self.ports), self.interrupt, make)
     }
 
     /// Does the rest of [`WritingRun::run`] with units that were examined already, for a job that depends on what they
@@ -158,8 +154,8 @@ impl<'a> WritingRun<'a> {
     ///
     /// # Errors
     /// As for [`WritingRun::run`].
-    pub fn carry_out(self, mut units: Vec<FlashUnit>, job: &FlashJob) -> Result<Exit, AnyFailure> {
-        job.decide(&mut units)?;
+    pub fn carry_out(self, found: Vec<FoundUnit>, job: &FlashJob) -> Result<Exit, AnyFailure> {
+        let mut units = job.decide(found)?;
         if !self.args.json {
             self.show(&units, job);
         }
@@ -196,10 +192,29 @@ impl<'a> WritingRun<'a> {
         }
     }
 
+    /// Asks, and writes the accepted units only if each answer is yes.
     fn write(&self, units: &mut [FlashUnit], job: &FlashJob) -> Result<(), AnyFailure> {
-        let answer = job.write(units, &self.terminal);
-        self.terminal.finish();
-        answer
+        for question in job.questions(units) {
+            ask::confirm(&words(question), self.interrupt)?;
+        }
+        let mut screen = None;
+        let follow = |units: Vec<WrittenUnit>| {
+            let says_steps = !self.args.json && !self.context.is_logged();
+            let devices: Vec<String> = units.iter().map(|unit| unit.location.to_string()).collect();
+            if devices.len() > 1 && says_steps && !self.context.is_quiet {
+                outln!("writing {} units", devices.len());
+            }
+            let screen = screen.insert(Screen::start(self.context, says_steps, devices));
+            let follow = |unit| Box::new(screen.unit(unit).of_held()) as Box<FlashProgress<'static>>;
+            let followed = (0..units.len()).map(follow).collect();
+            held::hold(units, &self.context.invocation);
+            followed
+        };
+        job.write(units, follow, &held::has_ended);
+        if let Some(screen) = screen {
+            screen.finish();
+        }
+        Ok(())
     }
 
     /// Prints what will be written to each unit, and why the others won't be. Units with equal plans share one.
@@ -210,7 +225,7 @@ impl<'a> WritingRun<'a> {
         }
         for unit in units {
             match (&unit.outcome, &unit.examined) {
-                (UnitOutcome::Nothing, Some(Examined { seen, .. })) => show::nothing(seen, job),
+                (UnitOutcome::Unchanged, Some(Examined { seen, .. })) => show::nothing(seen, job),
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.report_of(unit, failure.coded());
@@ -257,7 +272,7 @@ impl<'a> WritingRun<'a> {
         let (firmware, devices) = (job.subject.firmware(), &job.devices);
         for (unit, test) in units.iter_mut().zip(tests) {
             match &unit.outcome {
-                UnitOutcome::Nothing => {}
+                UnitOutcome::Unchanged => {}
                 UnitOutcome::Written(report) if report.can_start() => {}
                 UnitOutcome::Written(report) => {
                     *test = Some(Err(untested(report, &self.context.invocation)));
@@ -302,7 +317,7 @@ impl<'a> WritingRun<'a> {
     /// Reports the outcome of a unit and returns its exit status.
     fn report(&self, unit: &FlashUnit, job: &FlashJob, several: bool) -> Exit {
         match &unit.outcome {
-            UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
+            UnitOutcome::Write | UnitOutcome::Unchanged => Exit::Done,
             UnitOutcome::Written(report) => {
                 if !self.args.json && !several {
                     show::done(report, unit, job, &self.context.invocation);
@@ -338,62 +353,20 @@ fn self_test_question(firmware: &Firmware) -> &'static str {
     }
 }
 
-/// Asks on the terminal, and shows how far the writes are.
-struct Terminal<'a> {
-    context: &'a Context,
-    interrupt: Interrupt<'static>,
-    /// Whether to print the result of each step.
-    says_steps: bool,
-    screen: Mutex<Option<Screen>>,
-}
-
-impl Terminal<'_> {
-    /// Waits until everything is printed.
-    fn finish(&self) {
-        if let Some(screen) = self.screen.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            screen.finish();
+fn words(question: WriteQuestion<'_>) -> String {
+    match question {
+        WriteQuestion::Write(1) => "Write this unit?".to_owned(),
+        WriteQuestion::Write(count) => format!("Write these {count} units?"),
+        WriteQuestion::KnownIdentity { device, backup } => {
+            let folder = backup.filed.folder.shown();
+            format!("{}: give it another identity, though {folder} may have its own?", device.shown())
         }
-    }
-}
-
-impl FrontEnd for Terminal<'_> {
-    fn confirm(&self, question: WriteQuestion<'_>) -> Result<(), AnyFailure> {
-        let question = match question {
-            WriteQuestion::Write(1) => "Write this unit?".to_owned(),
-            WriteQuestion::Write(count) => format!("Write these {count} units?"),
-            WriteQuestion::KnownIdentity { device, backup } => {
-                let folder = backup.filed.folder.shown();
-                format!("{}: give it another identity, though {folder} may have its own?", device.shown())
-            }
-            WriteQuestion::UnknownNeighbours { device, why } => {
-                let unknown = "asmpatch couldn't check whether another unit has the same serial number";
-                format!("{device}: {unknown} ({why}): go on?")
-            }
-            WriteQuestion::OtherLine { device, from, to } => {
-                format!("{device}: change the version's line from {from} to {to}?")
-            }
-        };
-        ask::confirm(&question, self.interrupt)
-    }
-
-    fn works_on(&self, device: Option<&str>) {
-        log::about(device);
-    }
-
-    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>> {
-        let devices: Vec<String> = units.iter().map(|unit| unit.location.to_string()).collect();
-        if devices.len() > 1 && self.says_steps && !self.context.is_quiet {
-            outln!("writing {} units", devices.len());
+        WriteQuestion::UnknownNeighbours { device, why } => {
+            let unknown = "asmpatch couldn't check whether another unit has the same serial number";
+            format!("{device}: {unknown} ({why}): go on?")
         }
-        let screen = Screen::start(self.context, self.says_steps, devices);
-        let follow = |unit| Box::new(screen.unit(unit).of_held()) as Box<FlashProgress<'static>>;
-        let followed = (0..units.len()).map(follow).collect();
-        held::hold(units, &self.context.invocation);
-        *self.screen.lock().unwrap_or_else(PoisonError::into_inner) = Some(screen);
-        followed
-    }
-
-    fn ended(&self, unit: usize, outcome: &UnitOutcome) {
-        held::has_ended(unit, outcome);
+        WriteQuestion::OtherLine { device, from, to } => {
+            format!("{device}: change the version's line from {from} to {to}?")
+        }
     }
 }

@@ -1,11 +1,9 @@
-//! Tests of the order of a session's steps.
+//! Tests of the order of a job's steps.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
 use asm2464::flash::{BUDGET, SLOT_LEN};
-use asm2464::interrupt::Interrupted;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 use asm2464_host::bridge::Location;
@@ -18,7 +16,7 @@ use super::super::error::FlashError;
 use super::super::fitting::Fit;
 use super::super::fitting::tests::sample_filed;
 use super::super::progress::{FlashProgress, FlashStep, StoppedState};
-use super::super::recovery::{FlashFailure, ImageRef};
+use super::super::recovery::{FlashFailure, ImageRef, WrittenUnit};
 use super::*;
 use crate::advice::Hands;
 use crate::image::{Rewritable, samples};
@@ -27,33 +25,9 @@ use crate::tests::{unit, virtual_port};
 /// The place of every unit here.
 const PLACE: &str = "1-1";
 
-/// Answers the first `yes` questions with yes, and the next one with no.
-struct Answers {
-    yes: usize,
-    asked: Mutex<Vec<&'static str>>,
-}
-
-impl FrontEnd for Answers {
-    fn confirm(&self, question: WriteQuestion<'_>) -> Result<(), AnyFailure> {
-        let mut asked = self.asked.lock().unwrap();
-        asked.push(match question {
-            WriteQuestion::Write(_) => "write",
-            WriteQuestion::KnownIdentity { .. } => "known identity",
-            WriteQuestion::UnknownNeighbours { .. } => "unknown neighbours",
-            WriteQuestion::OtherLine { .. } => "other line",
-        });
-        if asked.len() > self.yes { Err(Interrupted.into()) } else { Ok(()) }
-    }
-
-    fn works_on(&self, name: Option<&str>) {
-        assert_eq!(name, None, "there is only one unit");
-    }
-
-    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>> {
-        units.into_iter().map(|_| Box::new(()) as Box<FlashProgress<'static>>).collect()
-    }
-
-    fn ended(&self, _: usize, _: &UnitOutcome) {}
+/// Reports to nobody.
+fn follow(units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>> {
+    units.into_iter().map(|_| Box::new(()) as Box<FlashProgress<'static>>).collect()
 }
 
 fn job(writes: Writes, names_blocks: bool) -> FlashJob {
@@ -92,9 +66,9 @@ fn allowing(allowed: Allowed) -> FlashJob {
 }
 
 /// Examines the unit at a port.
-fn examined_at(port: VirtualPort, answers: &Answers) -> Vec<FlashUnit> {
+fn examined_at(port: VirtualPort) -> Vec<FoundUnit> {
     let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(port)));
-    examine(vec![port], Interrupt::never(), answers, plan)
+    examine(vec![port], Interrupt::never(), plan)
 }
 
 fn unit_in_its_boot_loader() -> VirtualPort {
@@ -112,9 +86,31 @@ fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
 }
 
 /// A unit in its boot loader that was examined.
-fn examined() -> FlashUnit {
-    let answers = Answers { yes: 0, asked: Mutex::default() };
-    examined_at(unit_in_its_boot_loader(), &answers).remove(0)
+fn examined() -> Examined {
+    examined_at(unit_in_its_boot_loader()).remove(0).examined.unwrap()
+}
+
+fn unit_with(outcome: UnitOutcome) -> FlashUnit {
+    FlashUnit {
+        device: PLACE.to_owned(),
+        port: None,
+        examined: None,
+        terms: Terms::default(),
+        outcome,
+        later: LaterPermissions::default(),
+        instead: Vec::new(),
+        is_measured: false,
+    }
+}
+
+fn names(questions: &[WriteQuestion<'_>]) -> Vec<&'static str> {
+    let name = |question: &WriteQuestion<'_>| match question {
+        WriteQuestion::Write(_) => "write",
+        WriteQuestion::KnownIdentity { .. } => "known identity",
+        WriteQuestion::UnknownNeighbours { .. } => "unknown neighbours",
+        WriteQuestion::OtherLine { .. } => "other line",
+    };
+    questions.iter().map(name).collect()
 }
 
 fn cells(unit: &SharedUnit) -> Vec<u8> {
@@ -122,26 +118,21 @@ fn cells(unit: &SharedUnit) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_written_before_every_question_has_its_yes() {
+fn a_backup_that_may_be_the_units_own_is_asked_about_before_and_is_a_way_out() {
     let home = tempfile::tempdir().unwrap();
     let backup = Backup { blocks: [block_zero("DOCK7"), block_one(7)], ..sample_backup() };
     backup_folder::save(&backup, &home.path().join("own")).unwrap();
-    for yes in 0..=2 {
-        let port = unit_in_its_boot_loader();
-        let unit = port.unit().clone();
-        let before = cells(&unit);
-        let allowed = Allowed { no_backup: true, ..Allowed::default() };
-        let job = FlashJob { earlier_backups: Some(home.path().to_owned()), ..allowing(allowed) };
-        let answers = Answers { yes, asked: Mutex::default() };
-        let mut units = examined_at(port, &answers);
-        job.decide(&mut units).unwrap();
-        assert!(!units[0].instead.is_empty(), "the backup that may be its own is a way out");
-        let answer = job.write(&mut units, &answers);
-        assert_eq!(answer.is_ok(), yes == 2, "{yes}");
-        assert_eq!(*answers.asked.lock().unwrap(), ["write", "known identity"][..(yes + 1).min(2)], "{yes}");
-        assert_eq!(units[0].written().is_some(), yes == 2, "{yes}");
-        assert_eq!(cells(&unit) != before, yes == 2, "{yes}");
-    }
+    let port = unit_in_its_boot_loader();
+    let unit = port.unit().clone();
+    let before = cells(&unit);
+    let allowed = Allowed { no_backup: true, ..Allowed::default() };
+    let job = FlashJob { earlier_backups: Some(home.path().to_owned()), ..allowing(allowed) };
+    let mut units = job.decide(examined_at(port)).unwrap();
+    assert!(!units[0].instead.is_empty());
+    assert_eq!(names(&job.questions(&units)), ["write", "known identity"]);
+    assert!(cells(&unit) == before);
+    job.write(&mut units, follow, &|_, _| ());
+    assert!(units[0].written().is_some() && cells(&unit) != before);
 }
 
 #[test]
@@ -154,23 +145,20 @@ fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
         (true, true, &["write"]),
     ] {
         let job = allowing(Allowed { clone_identity, other_line, ..Allowed::default() });
-        let mut unit = FlashUnit::new(PLACE.to_owned());
-        unit.outcome = UnitOutcome::Write;
+        let mut unit = unit_with(UnitOutcome::Write);
         unit.terms.unknown_neighbours = Some("no bus".to_owned());
         unit.terms.other_line = Some((line, line));
-        let answers = Answers { yes: 9, asked: Mutex::default() };
-        job.ask(&[unit], &answers).unwrap();
-        assert_eq!(*answers.asked.lock().unwrap(), expected);
+        assert_eq!(names(&job.questions(&[unit])), expected);
     }
 }
 
 #[test]
 fn a_write_without_a_backup_is_proposed_if_the_command_has_blocks_and_keeps_what_was_agreed() {
-    let mut unit = examined();
-    unit.again = vec![Permission::Unproven, Permission::OtherLine];
+    let unit = examined();
+    let again = [Permission::Unproven, Permission::OtherLine];
     let instead = |writes, names_blocks, is_at_stake, other_line| {
         let allowed = Allowed { other_line, ..Allowed::default() };
-        FlashJob { allowed, ..job(writes, names_blocks) }.instead(&unit, is_at_stake)
+        FlashJob { allowed, ..job(writes, names_blocks) }.instead_of_own(&unit, &again, is_at_stake)
     };
     let without_backup = |permissions: &[Permission]| {
         let (permissions, backup) = (permissions.to_vec(), BackupFirst::No);
@@ -188,14 +176,14 @@ fn a_write_without_a_backup_is_proposed_if_the_command_has_blocks_and_keeps_what
 
 #[test]
 fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
-    let mut unit = examined();
-    let seen = &unit.examined.as_ref().unwrap().seen;
-    let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
+    let examined = examined();
+    let there = UnitInfo { state: BridgeState::Vendor, ..examined.seen.attached.clone() };
     let job = job(Writes::Image, false);
     let read_back = NextStep::new(Why::ReadBack, Act::Verify(ImageRef::File("fw.bin".into())));
     for (after, expected) in [(None, Some(read_back)), (Some(there), None)] {
         let report = FlashReport::new(PLACE.parse().unwrap());
-        unit.outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
+        let outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
+        let unit = FlashUnit { examined: Some(examined.clone()), ..unit_with(outcome) };
         assert_eq!(unit.next_step(&job), expected);
     }
 }
@@ -208,10 +196,8 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     let elsewhere = home.path().join("elsewhere");
     job.options.backup_into = Some(home.path().join("file").join("backups"));
     job.options.backup_elsewhere = vec![elsewhere.clone()];
-    let answers = Answers { yes: 9, asked: Mutex::default() };
-    let mut units = examined_at(virtual_port(""), &answers);
-    job.decide(&mut units).unwrap();
-    job.write(&mut units, &answers).unwrap();
+    let mut units = job.decide(examined_at(virtual_port(""))).unwrap();
+    job.write(&mut units, follow, &|_, _| ());
     let (permissions, backup) = (vec![Permission::Unproven], BackupFirst::Into(elsewhere));
     let expected = NextStep::new(Why::GoOn, Act::Again { permissions, blocks_from: None, backup });
     assert_eq!(units[0].next_step(&job), Some(expected));
@@ -231,8 +217,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             left: StoppedState::Restarted,
             backup: None,
             invoked: job(Writes::Image, false).invoked,
-            again: Vec::new(),
-            back: None,
+            later: LaterPermissions::default(),
             offers: Vec::new(),
         },
         steps: vec![
@@ -241,14 +226,14 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             look(None, Act::List),
         ],
     };
-    let mut unit = FlashUnit::new(PLACE.to_owned());
-    unit.outcome = UnitOutcome::Stopped(report, Arc::new(failure));
+    let unit = unit_with(UnitOutcome::Stopped(report, Arc::new(failure)));
     assert_eq!(unit.next_step(&job(Writes::Image, false)), Some(look(None, Act::List)));
 }
 
 #[test]
 fn the_neighbours_are_the_listed_units_that_are_not_written() {
-    let units = [FlashUnit::new(PLACE.to_owned())];
+    let examined = Ok(examined());
+    let units = [FoundUnit { device: PLACE.to_owned(), port: None, examined }];
     let listed = vec![unit(PLACE, "A"), unit("1-2", "B")];
     assert_eq!(neighbours(&units, Ok::<_, String>(listed)), Ok(vec![unit("1-2", "B")]));
     assert_eq!(neighbours(&units, Err("no bus")), Err("no bus".to_owned()));

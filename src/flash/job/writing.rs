@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{iter, panic, thread};
 
-use asm2464_host::bridge::{Location, Port};
+use asm2464_host::bridge::Port;
+use tracing::error_span;
 
-use super::{FlashJob, FlashUnit, FrontEnd, UnitOutcome, all_or_none};
+use super::{FlashJob, FlashUnit, UnitOutcome, all_or_none};
 use crate::flash::backup_folder;
 use crate::flash::decide::Examined;
 use crate::flash::error::{BackupFolderError, FlashError};
@@ -25,20 +26,26 @@ struct UnitWrite<'a> {
     progress: Box<FlashProgress<'static>>,
 }
 
-/// Says which of several units a thread works on.
-fn works_on(front_end: &dyn FrontEnd, units: &[WrittenUnit], location: &Location) {
-    let name = (units.len() > 1).then(|| location.to_string());
-    front_end.works_on(name.as_deref());
-}
+/// Receives the outcome of a unit's write, and the unit's number among those that are written.
+type Ended<'a> = &'a (dyn Fn(usize, &UnitOutcome) + Sync);
 
 impl FlashJob {
-    pub(super) fn write_all(&self, units: &mut [FlashUnit], front_end: &dyn FrontEnd) {
+    /// Writes the accepted units, all at once. Ask the [questions](Self::questions) first. If the write of one unit
+    /// stops, that is its outcome.
+    ///
+    /// `follow` returns what each unit's write reports to, in the same order. `ended` then receives its outcome.
+    pub fn write(
+        &self,
+        units: &mut [FlashUnit],
+        follow: impl FnOnce(Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>>,
+        ended: Ended<'_>,
+    ) {
         let mut written = Vec::new();
         let mut writes = Vec::new();
         let mut outcomes = Vec::new();
         for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
             let invoked = unit.invoked(self);
-            let FlashUnit { port, examined, outcome, again, back, .. } = unit;
+            let FlashUnit { port, examined, outcome, later, .. } = unit;
             let (Some(Examined { seen, plan, backups, .. }), Some(port)) = (&*examined, port.as_deref_mut()) else {
                 continue;
             };
@@ -49,43 +56,37 @@ impl FlashJob {
                 left: StoppedState::Untouched,
                 backup: None,
                 invoked,
-                again: again.clone(),
-                back: back.clone(),
-                offers: offers(backups, Some(self.invoked.writes), again, location, &self.images),
+                later: later.clone(),
+                offers: offers(backups, Some(self.invoked.writes), &later.again, location, &self.images),
             });
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline };
             writes.push((port, plan, FlashOptions { replug_deadline, ..self.options.clone() }));
             outcomes.push(outcome);
         }
-        let progress = front_end.begin(written.clone());
-        let writes = writes.into_iter().zip(progress);
+        if written.is_empty() {
+            return;
+        }
+        let writes = writes.into_iter().zip(follow(written.clone()));
         let writes =
             writes.map(|((port, plan, options), progress)| UnitWrite { port, plan, options, progress }).collect();
         let ends = if self.all_or_none {
-            self.write_all_or_none(writes, &written, front_end).unwrap_or_else(|outcomes| outcomes)
+            self.write_all_or_none(writes, &written, ended).unwrap_or_else(|outcomes| outcomes)
         } else {
-            self.write_each(writes, &written, front_end)
+            self.write_each(writes, &written, ended)
         };
         for (outcome, end) in outcomes.into_iter().zip(ends) {
             *outcome = end;
         }
-        front_end.works_on(None);
     }
 
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
-    fn write_each(
-        &self,
-        writes: Vec<UnitWrite<'_>>,
-        units: &[WrittenUnit],
-        front_end: &dyn FrontEnd,
-    ) -> Vec<UnitOutcome> {
-        let numbered = writes.into_iter().zip(units).enumerate().collect();
+    fn write_each(&self, writes: Vec<UnitWrite<'_>>, units: &[WrittenUnit], ended: Ended<'_>) -> Vec<UnitOutcome> {
+        let numbered = named(writes.into_iter().zip(units).enumerate(), |(_, (_, unit))| &unit.location);
         at_once(numbered, &|(number, (mut write, unit)): (usize, (UnitWrite<'_>, &WrittenUnit))| {
-            works_on(front_end, units, &unit.location);
             let written = self.prepare(&mut write).and_then(Opened::confirm).and_then(Opened::write);
             let outcome = self.outcome(unit, written);
-            front_end.ended(number, &outcome);
+            ended(number, &outcome);
             outcome
         })
     }
@@ -96,27 +97,18 @@ impl FlashJob {
         &self,
         mut writes: Vec<UnitWrite<'_>>,
         units: &[WrittenUnit],
-        front_end: &dyn FrontEnd,
+        ended: Ended<'_>,
     ) -> Result<Vec<UnitOutcome>, Vec<UnitOutcome>> {
-        let prepared =
-            at_once(writes.iter_mut().zip(units).collect(), &|(write, unit): (&mut UnitWrite<'_>, &WrittenUnit)| {
-                works_on(front_end, units, &unit.location);
-                self.prepare(write)
-            });
-        let prepared = self.unless_one_stopped(prepared, units, front_end)?;
-        let confirmed = at_once(prepared, &|unit: Opened<'_, Prepared>| {
-            works_on(front_end, units, unit.location());
-            unit.confirm()
-        });
-        let confirmed = self.unless_one_stopped(confirmed, units, front_end)?;
-        let written = at_once(confirmed, &|unit: Opened<'_, Confirmed>| {
-            works_on(front_end, units, unit.location());
-            unit.write()
-        });
+        let all = named(writes.iter_mut().zip(units), |(_, unit)| &unit.location);
+        let prepared = at_once(all, &|(write, _): (&mut UnitWrite<'_>, &WrittenUnit)| self.prepare(write));
+        let prepared = named(self.unless_one_stopped(prepared, units, ended)?, Opened::location);
+        let confirmed = at_once(prepared, &|unit: Opened<'_, Prepared>| unit.confirm());
+        let confirmed = named(self.unless_one_stopped(confirmed, units, ended)?, Opened::location);
+        let written = at_once(confirmed, &|unit: Opened<'_, Confirmed>| unit.write());
         let mut outcomes = Vec::new();
         for (number, (written, unit)) in written.into_iter().zip(units).enumerate() {
             let outcome = self.outcome(unit, written);
-            front_end.ended(number, &outcome);
+            ended(number, &outcome);
             outcomes.push(outcome);
         }
         Ok(outcomes)
@@ -128,7 +120,7 @@ impl FlashJob {
         &self,
         opened: Vec<Result<Opened<'u, Phase>, Box<Stopped>>>,
         units: &[WrittenUnit],
-        front_end: &dyn FrontEnd,
+        ended: Ended<'_>,
     ) -> Result<Vec<Opened<'u, Phase>>, Vec<UnitOutcome>> {
         let stopped = opened.iter().zip(units).filter(|(opened, _)| opened.is_err());
         let because = stopped.map(|(_, unit)| unit.location.to_string()).collect::<Vec<_>>().join(", ");
@@ -141,7 +133,7 @@ impl FlashJob {
                 Ok(opened) => UnitOutcome::Spared(opened.release(), all_or_none(&unit.location.to_string(), &because)),
                 Err(stopped) => self.outcome(unit, Err(stopped)),
             };
-            front_end.ended(number, &outcome);
+            ended(number, &outcome);
             outcomes.push(outcome);
         }
         Err(outcomes)
@@ -187,22 +179,33 @@ fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
     BackupFirst::AsGiven
 }
 
-/// Runs `work` on all items at once, each in its own thread. Returns the outcomes in the same order.
+/// Returns the items with the units that they are about.
+fn named<T, L: ToString>(all: impl IntoIterator<Item = T>, location: impl Fn(&T) -> &L) -> Vec<(String, T)> {
+    all.into_iter().map(|item| (location(&item).to_string(), item)).collect()
+}
+
+/// Runs `work` on all items at once, each in its own thread. Returns the outcomes in the same order. An item comes with
+/// the unit that it is about, which is named in the log if there are several.
 ///
 /// If the system starts fewer threads, those that run also do the remaining work.
-pub fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
+pub fn at_once<T: Send, O: Send>(all: Vec<(String, T)>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
     in_threads(thread::Builder::new, all, work)
 }
 
 fn in_threads<T: Send, O: Send>(
     builder: impl Fn() -> thread::Builder,
-    all: Vec<T>,
+    all: Vec<(String, T)>,
     work: &(impl Fn(T) -> O + Sync),
 ) -> Vec<O> {
     let others = all.len().saturating_sub(1);
     let queue = Mutex::new(all.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let worker = || iter::from_fn(next).map(|(at, one)| (at, work(one))).collect::<Vec<_>>();
+    let work = |(at, (unit, item))| {
+        // Warnings name the unit, too.
+        let _span = (others > 0).then(|| error_span!("unit", device = %unit).entered());
+        (at, work(item))
+    };
+    let worker = || iter::from_fn(next).map(work).collect::<Vec<_>>();
     let mut done = thread::scope(|scope| {
         let running: Vec<_> = (0..others).filter_map(|_| builder().spawn_scoped(scope, worker).ok()).collect();
         let mut done = worker();
@@ -225,12 +228,13 @@ mod tests {
     #[test]
     fn all_items_are_worked_on_at_once_and_their_outcomes_keep_the_order() {
         let all_are_there = Barrier::new(8);
-        let squares = at_once((0..8).collect(), &|number: u32| {
+        let numbers = (0..8).map(|number| (String::new(), number)).collect();
+        let squares = at_once(numbers, &|number: u32| {
             all_are_there.wait();
             number * number
         });
         assert_eq!(squares, [0, 1, 4, 9, 16, 25, 36, 49]);
-        assert!(at_once(Vec::<u32>::new(), &|number| number).is_empty());
+        assert!(at_once(Vec::<(String, u32)>::new(), &|number| number).is_empty());
     }
 
     #[test]
@@ -250,6 +254,7 @@ mod tests {
         // No address space has room for such a stack.
         let starts_none = || thread::Builder::new().stack_size(usize::MAX / 4);
         assert!(starts_none().spawn(|| ()).is_err());
-        assert_eq!(in_threads(starts_none, vec!["a", "b", "c"], &str::to_uppercase), ["A", "B", "C"]);
+        let words = ["a", "b", "c"].map(|word| (String::new(), word)).into();
+        assert_eq!(in_threads(starts_none, words, &str::to_uppercase), ["A", "B", "C"]);
     }
 }

@@ -1,8 +1,9 @@
 //! One run of a command that writes units: examine each, decide, ask, write all at once.
 //!
-//! [`examine`] reads and plans. A [`FlashJob`] says what is written and how: [`FlashJob::decide`] decides about each
-//! [`FlashUnit`], and only [`FlashJob::write`] writes, after it has asked, what was decided. The [`FrontEnd`] asks the user,
-//! and follows the writes.
+//! [`examine`] reads each unit and plans: a [`FoundUnit`]. A [`FlashJob`] says what is written and how. It
+//! [decides](FlashJob::decide) about each, which makes [`FlashUnit`]s, has the [questions](FlashJob::questions) that the
+//! user must answer with yes, and then [writes](FlashJob::write) what was decided. A front end only shows and asks in
+//! between, and follows the writes.
 
 mod writing;
 
@@ -20,15 +21,14 @@ use self::writing::at_once;
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Decision, Examined, Neighbours, NewFirmware, Permission, Terms, decide, permissions_again,
-    permissions_back,
+    Allowed, Decision, Examined, LaterPermissions, Neighbours, NewFirmware, Permission, Terms, decide,
+    later_permissions,
 };
 use super::fitting::{FiledBackup, FittingBackup, fitting, offered, offers};
 use super::identity::is_blank_board;
 use super::observe::Observation;
 use super::plan::{ChosenSerial, FlashPlan};
-use super::progress::FlashProgress;
-use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes, WrittenUnit};
+use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
 use crate::advice::Applicability;
@@ -38,12 +38,12 @@ use crate::image::Images;
 use crate::runtimes::Runtime;
 use crate::unit;
 
-/// The outcome for one unit.
+/// What was decided about a unit, and then done.
 pub enum UnitOutcome {
     /// It will be written.
     Write,
     /// It already holds everything in the plan.
-    Nothing,
+    Unchanged,
     /// It was not written.
     Refused(AnyFailure),
     /// It was prepared, and not written because of another unit.
@@ -54,7 +54,7 @@ pub enum UnitOutcome {
     Stopped(FlashReport, Arc<FlashFailure>),
 }
 
-/// A question before a write. An answer other than yes ends the run.
+/// A question before a write. An answer other than yes must end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteQuestion<'a> {
     /// Write this many units?
@@ -84,24 +84,6 @@ pub enum WriteQuestion<'a> {
     },
 }
 
-/// Asks the user for a session, and shows its progress.
-pub trait FrontEnd: Sync {
-    /// Asks the user.
-    ///
-    /// # Errors
-    /// Fails unless the answer is yes.
-    fn confirm(&self, question: WriteQuestion<'_>) -> Result<(), AnyFailure>;
-
-    /// Says which of several units this thread works on from now on; `None` if there is only one, or after the work.
-    fn works_on(&self, device: Option<&str>);
-
-    /// Begins to follow the writes of these units. Returns what each of them reports to, in the same order.
-    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>>;
-
-    /// Receives the outcome of a unit's write. `unit` is its index among those given to [`FrontEnd::begin`].
-    fn ended(&self, unit: usize, outcome: &UnitOutcome);
-}
-
 /// What a command writes to its units, and how.
 pub struct FlashJob {
     /// The image, and where it comes from.
@@ -128,6 +110,16 @@ pub struct FlashJob {
     pub interrupt: Interrupt<'static>,
 }
 
+/// A unit that was found and examined, and about which nothing is decided.
+pub struct FoundUnit {
+    /// Its port, as `--device` takes it.
+    pub device: String,
+    /// Its port; `None` if it was not found.
+    pub port: Option<Box<dyn Port>>,
+    /// What was seen on it and would be written, or why it could not be examined.
+    pub examined: Result<Examined, AnyFailure>,
+}
+
 /// A unit of a job: what was seen on it, what was decided, and what was done.
 pub struct FlashUnit {
     /// Its port, as `--device` takes it.
@@ -138,12 +130,10 @@ pub struct FlashUnit {
     pub examined: Option<Examined>,
     /// What the user must know about its write.
     pub terms: Terms,
-    /// The outcome so far.
+    /// What was decided, and the outcome so far.
     pub outcome: UnitOutcome,
-    /// The permissions that the command needs to be run again.
-    pub again: Vec<Permission>,
-    /// The permissions that writing this run's backup back needs; `None` if that would be refused anyway.
-    pub back: Option<Vec<Permission>>,
+    /// The permissions that the commands after this one need.
+    pub later: LaterPermissions,
     /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<NextStep>,
     /// Whether it was measured after the write.
@@ -151,20 +141,6 @@ pub struct FlashUnit {
 }
 
 impl FlashUnit {
-    fn new(device: String) -> Self {
-        Self {
-            device,
-            port: None,
-            examined: None,
-            terms: Terms::default(),
-            outcome: UnitOutcome::Nothing,
-            again: Vec::new(),
-            back: None,
-            instead: Vec::new(),
-            is_measured: false,
-        }
-    }
-
     /// Whether it will be written.
     pub const fn is_to_be_written(&self) -> bool {
         matches!(self.outcome, UnitOutcome::Write)
@@ -203,7 +179,7 @@ impl FlashUnit {
 
     /// Returns the step that brings back what was on the unit before it was written.
     pub fn way_back(&self) -> Option<NextStep> {
-        let (folder, permissions) = (self.written()?.backup.clone()?, self.back.clone()?);
+        let (folder, permissions) = (self.written()?.backup.clone()?, self.later.back.clone()?);
         Some(NextStep::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
     }
 
@@ -262,41 +238,33 @@ pub type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
 pub fn examine(
     ports: Vec<NamedPort>,
     interrupt: Interrupt<'static>,
-    front_end: &dyn FrontEnd,
     make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
-) -> Vec<FlashUnit> {
+) -> Vec<FoundUnit> {
     let look_at = |port: &mut dyn Port| {
         let seen = Observation::of(port, interrupt)?;
         let plan = make(&seen)?;
         Ok(Examined::new(seen, plan))
     };
-    let several = ports.len() > 1;
-    let units = at_once(ports, &|(device, found): NamedPort| {
-        front_end.works_on(several.then_some(device.as_str()));
-        let mut unit = FlashUnit::new(device);
-        let examined = found.and_then(|port| {
-            let port = unit.port.insert(port);
+    let named = ports.into_iter().map(|(device, found)| (device.clone(), (device, found))).collect();
+    at_once(named, &|(device, found): NamedPort| {
+        let mut port = None;
+        let examined = found.and_then(|found| {
+            let port = port.insert(found);
             fenced(|| look_at(&mut **port))?
         });
-        match examined {
-            Ok(examined) => unit.examined = Some(examined),
-            Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
-        }
-        unit
-    });
-    front_end.works_on(None);
-    units
+        FoundUnit { device, port, examined }
+    })
 }
 
 impl FlashJob {
     /// Gives each unit that was examined the next serial number of a series, which no backup and no other unit has.
-    /// `make` plans again with it. A unit for which no number is left is refused.
+    /// `make` plans again with it. A unit for which no number is left will be refused.
     ///
     /// # Errors
     /// Fails if the folder of earlier backups can't be read.
     pub fn number(
         &self,
-        units: &mut [FlashUnit],
+        units: &mut [FoundUnit],
         series: &SerialSeries,
         make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
     ) -> Result<(), AnyFailure> {
@@ -308,36 +276,73 @@ impl FlashJob {
         if let Ok(connected) = neighbours(units, unit::list(&self.devices)) {
             in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
         }
-        let seen: Vec<&mut FlashUnit> = units.iter_mut().filter(|unit| unit.examined.is_some()).collect();
-        let own: Vec<Option<String>> = seen.iter().map(|unit| unit.examined.as_ref()?.own().serial).collect();
-        for (unit, serial) in seen.into_iter().zip(series.assign(&own, &in_use)) {
-            let Some(Examined { seen, .. }) = unit.examined.take() else { continue };
-            let plan = match serial {
-                Some(serial) => make(&seen, &serial),
-                None => Err(no_serial_left(&unit.device, series)),
+        let own: Vec<Option<String>> = examined(units).map(|unit| unit.own().serial).collect();
+        let mut serials = series.assign(&own, &in_use).into_iter();
+        for FoundUnit { device, examined, .. } in units {
+            let Ok(Examined { seen, .. }) = examined else { continue };
+            let plan = match serials.next().flatten() {
+                Some(serial) => make(seen, &serial),
+                None => Err(no_serial_left(device, series)),
             };
-            match plan {
-                Ok(plan) => unit.examined = Some(Examined::new(seen, plan)),
-                Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
-            }
+            *examined = plan.map(|plan| Examined::new(seen.clone(), plan));
         }
         Ok(())
     }
 
-    /// Decides about the units that were examined.
+    /// Decides about each unit. One that could not be examined is refused.
     ///
     /// # Errors
     /// Fails if the folder of earlier backups can't be read, and on Ctrl-C. A refusal of one unit goes into its outcome.
-    pub fn decide(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
-        self.find_backups(units)?;
-        self.prove(units)?;
-        self.decide_each(units);
-        Ok(())
+    pub fn decide(&self, mut found: Vec<FoundUnit>) -> Result<Vec<FlashUnit>, AnyFailure> {
+        let connected = neighbours(&found, unit::list(&self.devices));
+        let mut all: Vec<UnitInfo> = examined(&found).map(|unit| unit.seen.attached.clone()).collect();
+        all.extend(connected.iter().flatten().cloned());
+        self.find_backups(&mut found, &all)?;
+        self.prove(&mut found)?;
+        let seen: Vec<&Examined> = examined(&found).collect();
+        let decisions = decide(&seen, &self.subject, self.allowed, &connected);
+        let later: Vec<_> = (0..seen.len()).map(|at| later_permissions(&seen, at, self.allowed, &connected)).collect();
+        let mut decided = decisions.into_iter().zip(later);
+        let mut units = Vec::new();
+        for FoundUnit { device, port, examined } in found {
+            let (mut terms, mut instead) = (Terms::default(), Vec::new());
+            let (examined, later, outcome) = match examined {
+                Err(failure) => (None, LaterPermissions::default(), UnitOutcome::Refused(failure)),
+                Ok(examined) => {
+                    let (decision, later) = decided.next().expect("there is a decision about each examined unit");
+                    instead = self.instead(&decision, &examined, &later.again, &all);
+                    let outcome = match decision {
+                        Decision::Write(accepted) => match self.unlisted_id(&device, &examined.plan) {
+                            Some(failure) => UnitOutcome::Refused(failure.into()),
+                            None => {
+                                terms = accepted;
+                                UnitOutcome::Write
+                            }
+                        },
+                        Decision::Unchanged => UnitOutcome::Unchanged,
+                        Decision::NoBackup(failure)
+                        | Decision::OwnBackup(failure)
+                        | Decision::OthersBackup(failure)
+                        | Decision::Refused(failure) => UnitOutcome::Refused(failure.into()),
+                    };
+                    (Some(examined), later, outcome)
+                }
+            };
+            units.push(FlashUnit { device, port, examined, terms, outcome, later, instead, is_measured: false });
+        }
+        let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
+        let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
+        if self.all_or_none && !because.is_empty() {
+            for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
+                unit.outcome = UnitOutcome::Refused(all_or_none(&unit.device, &because));
+            }
+        }
+        Ok(units)
     }
 
     /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral
-    /// blocks.
-    fn find_backups(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
+    /// blocks. `connected` are the units of this host.
+    fn find_backups(&self, units: &mut [FoundUnit], connected: &[UnitInfo]) -> Result<(), AnyFailure> {
         let is_at_stake = |unit: &Examined| {
             self.allowed.no_backup
                 || !is_readable(unit.seen.attached.state)
@@ -345,24 +350,24 @@ impl FlashJob {
                 || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };
         let Some(folder) = &self.earlier_backups else { return Ok(()) };
-        if !units.iter().filter_map(|unit| unit.examined.as_ref()).any(is_at_stake) {
+        if !examined(units).any(is_at_stake) {
             return Ok(());
         }
         let filed = backup_folder::filed(folder)?;
-        let connected = with_neighbours(units, &neighbours(units, unit::list(&self.devices)));
-        let mut at_stake: Vec<&mut Examined> = units.iter_mut().filter_map(|unit| unit.examined.as_mut()).collect();
+        let mut at_stake: Vec<&mut Examined> =
+            units.iter_mut().filter_map(|unit| unit.examined.as_mut().ok()).collect();
         at_stake.retain(|unit| is_at_stake(unit));
         for Examined { seen, plan, backups, .. } in at_stake {
             let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
-            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed, &connected);
+            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed, connected);
         }
         Ok(())
     }
 
     /// Proves what the decisions and the commands that lead back depend on: the firmware that a unit's backup will have,
     /// and that of the earlier backups which will be offered.
-    fn prove(&self, units: &mut [FlashUnit]) -> Result<(), AnyFailure> {
-        for unit in units.iter_mut().filter_map(|unit| unit.examined.as_mut()) {
+    fn prove(&self, units: &mut [FoundUnit]) -> Result<(), AnyFailure> {
+        for unit in units.iter_mut().filter_map(|unit| unit.examined.as_mut().ok()) {
             if !self.allowed.no_backup
                 && let Some(image) = unit.seen.running.image()
             {
@@ -377,13 +382,31 @@ impl FlashJob {
         Ok(())
     }
 
-    /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
-    /// unit would lose its own identity by that command.
-    fn instead(&self, unit: &FlashUnit, is_at_stake: bool) -> Vec<NextStep> {
-        let Some(Examined { seen, backups, .. }) = &unit.examined else { return Vec::new() };
+    /// Returns the steps to take instead of a write that is refused or asked about. `again` are the permissions that the
+    /// command needs to be run again, and `connected` the units of this host.
+    fn instead(
+        &self,
+        decision: &Decision,
+        unit: &Examined,
+        again: &[Permission],
+        connected: &[UnitInfo],
+    ) -> Vec<NextStep> {
+        match decision {
+            Decision::NoBackup(_) => self.instead_of_own(unit, again, false),
+            Decision::OwnBackup(_) => self.instead_of_own(unit, again, true),
+            Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead_of_own(unit, again, true),
+            Decision::OthersBackup(_) => self.instead_of_foreign(unit, again, connected),
+            Decision::Write(_) | Decision::Unchanged | Decision::Refused(_) => Vec::new(),
+        }
+    }
+
+    /// The steps to take instead of a write that could lose what is the unit's own. `is_at_stake` says whether that is
+    /// its identity.
+    fn instead_of_own(&self, unit: &Examined, again: &[Permission], is_at_stake: bool) -> Vec<NextStep> {
+        let Examined { seen, backups, .. } = unit;
         let attached = &seen.attached;
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
-        let mut permissions = unit.again.clone();
+        let mut permissions = again.to_vec();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
         let InvokedCommand { writes, config_from, .. } = &*self.invoked;
         let has_blocks = config_from.is_some() || *writes == Writes::Backup;
@@ -398,15 +421,14 @@ impl FlashJob {
         offers(backups, Some(*writes), &permissions, &attached.location, &self.images)
     }
 
-    /// Returns the steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware
-    /// with this unit's identity.
-    fn instead_of_foreign(&self, unit: &FlashUnit, connected: &[UnitInfo]) -> Vec<NextStep> {
-        let Some(Examined { seen, .. }) = &unit.examined else { return Vec::new() };
-        let attached = &seen.attached;
-        let mut permissions = unit.again.clone();
+    /// The steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware with
+    /// this unit's identity.
+    fn instead_of_foreign(&self, unit: &Examined, again: &[Permission], connected: &[UnitInfo]) -> Vec<NextStep> {
+        let attached = &unit.seen.attached;
+        let mut permissions = again.to_vec();
         permissions.retain(|permission| *permission != Permission::CloneIdentity);
         let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
-        let backups = fitting(attached, &seen.blocks, None, &filed.unwrap_or_default(), connected);
+        let backups = fitting(attached, &unit.seen.blocks, None, &filed.unwrap_or_default(), connected);
         let mut steps = offers(&backups, Some(Writes::Backup), &permissions, &attached.location, &self.images);
         // The boot loader keeps no identity, and can't be backed up.
         if !is_readable(attached.state) {
@@ -424,97 +446,45 @@ impl FlashJob {
         steps
     }
 
-    fn decide_each(&self, units: &mut [FlashUnit]) {
-        let connected = neighbours(units, unit::list(&self.devices));
-        let all = with_neighbours(units, &connected);
-        let examined: Vec<&Examined> = units.iter().filter_map(|unit| unit.examined.as_ref()).collect();
-        let allowed = self.allowed;
-        let mut permissions = Vec::new();
-        for at in 0..examined.len() {
-            let again = permissions_again(&examined, at, allowed, &connected);
-            permissions.push((again, permissions_back(&examined, at, allowed, &connected)));
-        }
-        let decisions = decide(&examined, &self.subject, allowed, &connected);
-        let examined = units.iter_mut().filter(|unit| unit.examined.is_some());
-        for ((unit, decision), (again, back)) in examined.zip(decisions).zip(permissions) {
-            (unit.again, unit.back) = (again, back);
-            unit.instead = match &decision {
-                Decision::NoBackup(_) => self.instead(unit, false),
-                Decision::OwnBackup(_) => self.instead(unit, true),
-                Decision::OthersBackup(_) => self.instead_of_foreign(unit, &all),
-                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, true),
-                Decision::Write(_) | Decision::Nothing | Decision::Refused(_) => Vec::new(),
-            };
-            unit.outcome = match decision {
-                Decision::Write(terms) => match self.unlisted_id(unit) {
-                    Some(failure) => UnitOutcome::Refused(failure.into()),
-                    None => {
-                        unit.terms = terms;
-                        UnitOutcome::Write
-                    }
-                },
-                Decision::Nothing => UnitOutcome::Nothing,
-                Decision::NoBackup(failure)
-                | Decision::OwnBackup(failure)
-                | Decision::OthersBackup(failure)
-                | Decision::Refused(failure) => UnitOutcome::Refused(failure.into()),
-            };
-        }
-        let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
-        let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
-        if self.all_or_none && !because.is_empty() {
-            for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
-                unit.outcome = UnitOutcome::Refused(all_or_none(&unit.device, &because));
-            }
-        }
-    }
-
     /// Returns the failure of a unit that would come back under an ID that is not known.
-    fn unlisted_id(&self, unit: &FlashUnit) -> Option<Failure> {
-        let id = unit.examined.as_ref()?.plan.usb_id?;
+    fn unlisted_id(&self, device: &str, plan: &FlashPlan) -> Option<Failure> {
+        let id = plan.usb_id?;
         if self.devices.contains(id) {
             return None;
         }
         let label = Kind::Refused.code("asmpatch::flash::unlisted_id");
-        let device = &unit.device;
         let message =
             format!("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID");
         Some(Failure::new(label, message).naming("VID:PID", id.to_string()))
     }
 
-    /// Asks, then writes the accepted units, all at once. If [nobody can be asked](Allowed::unasked), units that need a
-    /// question of their own are refused by now.
-    ///
-    /// # Errors
-    /// Fails if an answer is not yes; then nothing was written. If the write of one unit stops, that is its outcome.
-    pub fn write(&self, units: &mut [FlashUnit], front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
-        if !units.iter().any(FlashUnit::is_to_be_written) {
-            return Ok(());
-        }
-        if !self.allowed.unasked {
-            self.ask(units, front_end)?;
-        }
-        self.write_all(units, front_end);
-        Ok(())
-    }
-
-    fn ask(&self, units: &[FlashUnit], front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
+    /// Returns the questions to ask before the accepted units are written, in order. If
+    /// [nobody can be asked](Allowed::unasked) there are none: units that need a question of their own are refused then.
+    pub fn questions<'u>(&self, units: &'u [FlashUnit]) -> Vec<WriteQuestion<'u>> {
         let allowed = self.allowed;
         let units: Vec<&FlashUnit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
-        front_end.confirm(WriteQuestion::Write(units.len()))?;
+        if units.is_empty() || allowed.unasked {
+            return Vec::new();
+        }
+        let mut questions = vec![WriteQuestion::Write(units.len())];
         for FlashUnit { device, terms, .. } in units {
             if let Some(backup) = terms.own_backups.first() {
-                front_end.confirm(WriteQuestion::KnownIdentity { device, backup })?;
+                questions.push(WriteQuestion::KnownIdentity { device, backup });
             }
             if let Some(why) = terms.unknown_neighbours.as_ref().filter(|_| !allowed.clone_identity) {
-                front_end.confirm(WriteQuestion::UnknownNeighbours { device, why })?;
+                questions.push(WriteQuestion::UnknownNeighbours { device, why });
             }
             if let Some((from, to)) = terms.other_line.filter(|_| !allowed.other_line) {
-                front_end.confirm(WriteQuestion::OtherLine { device, from, to })?;
+                questions.push(WriteQuestion::OtherLine { device, from, to });
             }
         }
-        Ok(())
+        questions
     }
+}
+
+/// The units that were examined.
+fn examined(units: &[FoundUnit]) -> impl Iterator<Item = &Examined> {
+    units.iter().filter_map(|unit| unit.examined.as_ref().ok())
 }
 
 /// The failure of a unit that is not written because others (`because`) are not, and all or none are to be.
@@ -529,17 +499,10 @@ fn no_serial_left(device: &str, series: &SerialSeries) -> AnyFailure {
 }
 
 /// The units on this machine's buses (`listed`) that are not among `units`.
-fn neighbours<E: ToString>(units: &[FlashUnit], listed: Result<Vec<UnitInfo>, E>) -> Neighbours {
+fn neighbours<E: ToString>(units: &[FoundUnit], listed: Result<Vec<UnitInfo>, E>) -> Neighbours {
     let mut others = listed.map_err(|error| error.to_string())?;
     others.retain(|other| units.iter().all(|unit| unit.device != other.location.to_string()));
     Ok(others)
-}
-
-/// The units of a run and its neighbours, as far as the system lists them.
-fn with_neighbours(units: &[FlashUnit], neighbours: &Neighbours) -> Vec<UnitInfo> {
-    let examined = units.iter().filter_map(|unit| unit.examined.as_ref());
-    let of_run = examined.map(|unit| unit.seen.attached.clone());
-    of_run.chain(neighbours.iter().flatten().cloned()).collect()
 }
 
 #[cfg(test)]

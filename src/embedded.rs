@@ -68,6 +68,11 @@ pub fn patches() -> Result<Library, AnyFailure> {
     Library::of(PATCHES)
 }
 
+/// Whether a patch with this ID is embedded. Its file is named after it.
+pub fn has_patch(id: &str) -> bool {
+    PATCHES.iter().any(|(path, _)| *path == format!("patches/{id}.toml"))
+}
+
 /// Loads the embedded patches, and knows every image that they may be made for: the vendor images of the embedded
 /// manifests, and the practice image.
 ///
@@ -144,6 +149,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folders_is_in_the_binary() {
+        assert!(patches().unwrap().iter().all(|patch| has_patch(&patch.id)));
         for (folder, embedded) in
             [("gpus", GPUS), ("runtimes", RUNTIMES), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)]
         {

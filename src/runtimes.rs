@@ -129,7 +129,7 @@ mod tests {
     fn a_runtime_drives_what_it_opens_initialises_and_names() {
         use asm2464_chip::practice;
 
-        use crate::image::KnownImage;
+        use crate::image::Images;
         use crate::patch::{Library, PatchSet, Selection};
 
         let runtime = crate::embedded::runtime().unwrap();
@@ -138,8 +138,9 @@ mod tests {
         let digest = stock.sha256();
         let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
         let patched = set.apply().unwrap().image;
+        let images = Images::from(library);
         let [stock, patched, open] =
-            [stock, patched, practice::open_image()].map(|image| KnownImage::of(image, &library).firmware);
+            [stock, patched, practice::open_image()].map(|image| images.identify(&image).firmware.clone());
         let product = &open.open().unwrap().product;
         let add1 = Some(UsbId::PATCHED);
         for (drives, expected) in [

@@ -77,17 +77,13 @@ pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Res
 }
 
 /// Returns, for a receipt, the id and the file name of each patch that asmpatch does not contain.
-///
-/// # Errors
-/// Fails if the embedded patches can't be loaded, which succeeded before.
-pub fn own_files(patches: &[&Patch]) -> Result<Vec<(String, String)>, AnyFailure> {
-    let embedded = crate::embedded::patches()?;
-    let own = patches.iter().filter(|patch| embedded.get(&patch.id).is_none());
+pub fn own_files(patches: &[&Patch]) -> Vec<(String, String)> {
+    let own = patches.iter().filter(|patch| !crate::embedded::has_patch(&patch.id));
     let named = own.filter_map(|patch| {
         let name = Path::new(&patch.origin).file_name()?;
         Some((patch.id.clone(), name.to_string_lossy().into_owned()))
     });
-    Ok(named.collect())
+    named.collect()
 }
 
 /// The options that add USB IDs of ASM2464PD units to the embedded ones.

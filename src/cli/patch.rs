@@ -101,7 +101,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(in_file(file))?;
     let mut patched = set.apply().map_err(in_file(file))?;
-    patched.receipt.name_files(arguments::own_files(&set.patches)?);
+    patched.receipt.name_files(arguments::own_files(&set.patches));
 
     let written = match &args.output {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,

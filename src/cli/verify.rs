@@ -7,7 +7,7 @@ use crate::flash::access::Access;
 use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
 use crate::image::{Images, OpenImage};
-use crate::patch::{self, Difference, Expectations, Library, PatchEffect, PatchOnImage, Receipt, Verification};
+use crate::patch::{Difference, Expectations, Library, PatchEffect, PatchOnImage, Receipt, Verification};
 use crate::shell;
 use crate::unit::{self, Selector};
 use asm2464::digest::Sha256Digest;
@@ -324,7 +324,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
                 }
             };
         let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
-        let mut verification = patch::verify_file(library, &bytes, &expect);
+        let mut verification = images.verify_file(&bytes, &expect);
         let booted = args.boot.then(|| Booting::of(&verification, &images)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works. Nothing else may be wrong with it.

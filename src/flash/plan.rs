@@ -152,7 +152,7 @@ impl FlashPlan {
             changes: changes(before, after),
         };
         let blocks = [block(&zero, &edited[0], zero_source), block(&one, &edited[1], one_source)];
-        Ok(Self::of(attached, blocks, image, Some(edited[0].usb_id())))
+        Ok(Self::of(attached, blocks, image))
     }
 
     /// Plans `restore`: blocks and firmware of the backup, byte for byte.
@@ -168,23 +168,23 @@ impl FlashPlan {
             };
             BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
         };
-        let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
-        Self::of(attached, BlockIndex::ALL.map(block), image, configured)
+        Self::of(attached, BlockIndex::ALL.map(block), image)
     }
 
-    fn of(attached: UnitInfo, blocks: [BlockPlan; 2], proof: &Proof, configured: Option<UsbId>) -> Self {
+    fn of(attached: UnitInfo, blocks: [BlockPlan; 2], proof: &Proof) -> Self {
         let known = &proof.known;
-        let open = known.firmware.open().cloned();
-        Self {
+        let mut plan = Self {
             attached,
             blocks,
             file: known.image.to_file(),
             version: known.firmware.version(),
             long_e4: proof.report.long_e4,
-            usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
-            open,
+            open: known.firmware.open().cloned(),
+            usb_id: None,
             chosen_serial: None,
-        }
+        };
+        plan.usb_id = plan.open.as_ref().map(|open| open.usb_id).or_else(|| plan.configured_id());
+        plan
     }
 
     /// The non-empty parts of the image, in the order of writing.
@@ -207,9 +207,14 @@ impl FlashPlan {
         found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.id == expected)
     }
 
+    /// The new block 0, if it is valid.
+    fn block_zero(&self) -> Option<ConfigBlock> {
+        ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new).ok()
+    }
+
     /// The USB ID in the new block 0, under which the vendor's firmware comes up.
     pub fn configured_id(&self) -> Option<UsbId> {
-        ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new).ok().map(|block| block.usb_id())
+        Some(self.block_zero()?.usb_id())
     }
 
     /// The identity that the new blocks give the unit.
@@ -219,8 +224,7 @@ impl FlashPlan {
 
     /// The serial number in the new block 0, if that is valid.
     pub fn serial(&self) -> Option<String> {
-        let block = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new).ok()?;
-        Some(block.text(ConfigField::Serial))
+        Some(self.block_zero()?.text(ConfigField::Serial))
     }
 
     /// Whether the unit will have the serial number of the known block 0, which is the same on every unit that gets it.

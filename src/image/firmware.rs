@@ -10,7 +10,7 @@ use asm2464_chip::practice;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use crate::patch::{Library, PatchEffect, identify};
+use crate::patch::{Patch, PatchEffect};
 
 /// Number of hex digits that name a build of open firmware.
 const BUILD_DIGITS: usize = 8;
@@ -41,24 +41,22 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// Identifies an image with this SHA-256: by undoing the known patches, or else by what it enumerates as.
+    /// Identifies an image: by the known image that it is made of and the patches in it, or else by what it enumerates as.
     pub(super) fn of(
         image: &Image,
-        sha256: Sha256Digest,
-        library: &Library,
+        made_of: Option<(Sha256Digest, &[&Patch])>,
         enumerated: impl FnOnce() -> Option<Enumerated>,
     ) -> Self {
         let version = image.version();
-        let identified = identify(library, image, sha256);
         let practice = practice::image();
-        let is_practice = identified.as_ref().is_some_and(|found| found.base == practice.sha256());
-        let base = match &identified {
+        let is_practice = made_of.is_some_and(|(base, _)| base == practice.sha256());
+        let base = match &made_of {
             // Modified or not, it is no vendor image.
             _ if is_practice || version == practice.version() => Base::Practice,
             Some(_) => Base::Vendor,
             None => OpenImage::enumerating(image, enumerated).map_or(Base::Unknown, Base::Open),
         };
-        let found = identified.map_or_else(Vec::new, |found| found.patches);
+        let found = made_of.map_or(&[][..], |(_, patches)| patches);
         let patches = found.iter().map(|patch| patch.id.clone()).collect();
         let effects = found.iter().flat_map(|patch| patch.effects.iter().copied()).collect();
         Self { base, version, patches, effects }
@@ -193,10 +191,12 @@ mod tests {
 
     use super::*;
     use crate::flash::backup::tests::sample_image;
-    use crate::patch::{PatchSet, Selection};
+    use crate::patch::{Library, PatchSet, Selection, identify};
 
     fn identified(image: &Image, library: &Library) -> Firmware {
-        Firmware::of(image, image.sha256(), library, || boot::enumerated(image))
+        let found = identify(library, image, image.sha256());
+        let made_of = found.as_ref().map(|found| (found.base, &found.patches[..]));
+        Firmware::of(image, made_of, || boot::enumerated(image))
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What is known of an image: what it is made of, what it enumerates as, and what executing it has proved.
 //!
-//! A command asks [`Images`], which remembers: it [identifies](Images::identify) each distinct image once, and
-//! [proves](Images::prove) it at most once. The result of the first is a [`KnownImage`], that of the second a [`Proof`],
-//! and everything after that is pure: a plan, a decision and the commands to print are made from both, and execute
-//! nothing.
+//! A command asks [`Images`], which remembers: it [identifies](Images::identify) each distinct image once, also where it
+//! [verifies](Images::verify) it, and [proves](Images::prove) it at most once. The result of the first is a
+//! [`KnownImage`], that of the second a [`Proof`], and everything after that is pure: a plan, a decision and the commands
+//! to print are made from both, and execute nothing.
 //!
 //! - *Identifying* is cheap. It undoes the known patches and compares digests; only an image that then is no known one
 //!   is booted, until it shows its USB descriptors, because there is no list of open firmware's builds. A proof
@@ -28,7 +28,7 @@ use asm2464_chip::chip::ProofBudget;
 use asm2464_chip::chip::boot::{self, BootReport, Enumerated};
 
 pub use self::firmware::{Firmware, OpenImage, open_build_lacks};
-use crate::patch::Library;
+use crate::patch::{self, Expectations, Library, Verification};
 
 /// An image and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,15 +39,6 @@ pub struct KnownImage {
     pub sha256: Sha256Digest,
     /// What it is made of.
     pub firmware: Firmware,
-}
-
-impl KnownImage {
-    /// Identifies an image.
-    pub fn of(image: Image, library: &Library) -> Self {
-        let sha256 = image.sha256();
-        let firmware = Firmware::of(&image, sha256, library, || boot::enumerated(&image));
-        Self { image, sha256, firmware }
-    }
 }
 
 /// Whether a unit with an image can be written again. The chip's boot loader does not start while the container is
@@ -92,7 +83,8 @@ pub struct Images {
     /// The known images and patches.
     pub library: Library,
     budget_of_proof: Box<dyn Fn() -> ProofBudget + Send + Sync>,
-    known: Mutex<BTreeMap<Sha256Digest, Arc<KnownImage>>>,
+    /// The images that were looked at; `None` for one that is made from no known image and was not booted yet.
+    known: Mutex<BTreeMap<Sha256Digest, Option<Arc<KnownImage>>>>,
     proofs: Mutex<BTreeMap<Sha256Digest, Arc<Proof>>>,
 }
 
@@ -115,13 +107,38 @@ impl Images {
     fn identified(&self, image: &Image, enumerated: impl FnOnce() -> Option<Enumerated>) -> Arc<KnownImage> {
         let sha256 = image.sha256();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&sha256) {
-            return Arc::clone(known);
-        }
-        let firmware = Firmware::of(image, sha256, &self.library, enumerated);
+        let found = match known.get(&sha256) {
+            Some(Some(known)) => return Arc::clone(known),
+            Some(None) => None,
+            None => patch::identify(&self.library, image, sha256),
+        };
+        let made_of = found.as_ref().map(|found| (found.base, &found.patches[..]));
+        let firmware = Firmware::of(image, made_of, enumerated);
         let identified = Arc::new(KnownImage { image: image.clone(), sha256, firmware });
-        known.insert(sha256, Arc::clone(&identified));
+        known.insert(sha256, Some(Arc::clone(&identified)));
         identified
+    }
+
+    /// Verifies an image, and identifies it by the same look, as far as that needs no boot.
+    pub fn verify(&self, image: &Image, expect: &Expectations<'_>) -> Verification<'_> {
+        self.remembered(patch::verify(&self.library, image, expect))
+    }
+
+    /// Verifies a file, and identifies the image in it, if there is one, as [`Images::verify`] does.
+    pub fn verify_file(&self, file: &[u8], expect: &Expectations<'_>) -> Verification<'_> {
+        self.remembered(patch::verify_file(&self.library, file, expect))
+    }
+
+    fn remembered<'a>(&self, verification: Verification<'a>) -> Verification<'a> {
+        let (sha256, made_of) = (verification.sha256, verification.base.map(|base| (base, &verification.patches[..])));
+        if let Some(image) = &verification.image {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.entry(sha256).or_insert_with(|| {
+                let firmware = Firmware::of(image, Some(made_of?), || None);
+                Some(Arc::new(KnownImage { image: image.clone(), sha256, firmware }))
+            });
+        }
+        verification
     }
 
     /// Proves an image, or returns its proof. Also identifies it, without a boot of its own: an image that never
@@ -208,13 +225,15 @@ mod tests {
             ProofBudget::default()
         });
         let (practice, open) = (practice::image(), practice::open_image());
+        assert!(images.verify(&practice, &Expectations::default()).is_valid());
         let known = images.identify(&practice);
-        assert!(Arc::ptr_eq(&known, &images.identify(&practice)));
+        assert!(known.firmware.is_practice() && Arc::ptr_eq(&known, &images.identify(&practice)));
         assert_eq!(images.proof(&known), None, "identifying proves nothing");
         let proof = images.prove(&practice).unwrap();
         assert!(Arc::ptr_eq(&proof, &images.prove(&practice).unwrap()));
         assert!(Arc::ptr_eq(&proof, &images.proof(&known).unwrap()));
-        images.prove(&open).unwrap();
+        assert!(images.verify(&open, &Expectations::default()).is_unknown_alone());
+        assert!(images.prove(&open).unwrap().known.firmware.open().is_some());
         assert_eq!(PROOFS.load(Ordering::Relaxed), 2);
     }
 

@@ -46,7 +46,7 @@ impl ImageToWrite {
         let library = &images.library;
         let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
         let expect = Expectations { receipt: receipt.as_ref(), originals: Some(&originals), ..Expectations::default() };
-        let verification = patch::verify(library, &read.image, &expect);
+        let verification = images.verify(&read.image, &expect);
         if !verification.is_valid() && !verification.lacks_only_a_base() {
             let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
             let why = format!("verification failed: {}", findings.join("; "));

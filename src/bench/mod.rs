@@ -18,7 +18,7 @@
 //! - [`DataPath`] is a table: each row has all that is fixed about one path, with what it sends and whether it writes.
 //! - [`BenchPlan`] selects paths, sizes and depths. They make [`Point`]s, one for each [`Row`].
 //! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. What a bench has
-//!   found out about a unit is `UnitSurvey`, and with the results of the checks `CheckedUnit`.
+//!   found out about a unit is `UnitSurvey`: which paths it must skip and why, and the results of the checks.
 //! - [`run()`] surveys the unit, writes a pattern and reads it back, measures each point, and returns a
 //!   [`BenchReport`] with an [`Outcome`] in each row. A `Halt` ends a row early: with an outcome, or with an error that
 //!   ends the bench.
@@ -77,7 +77,6 @@
 //! # Ok::<(), asm2464::AnyFailure>(())
 //! ```
 
-mod benched_unit;
 pub mod comparison;
 mod open;
 mod path;

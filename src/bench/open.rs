@@ -10,12 +10,12 @@ use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{PcieError, TlpEngine};
 
-use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::Memory;
 use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
+use super::run::{BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::ask;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
@@ -51,11 +51,7 @@ impl BenchedUnit for OpenBridge {
         }
         // The first long E4 shows how much of it this build gives.
         self.xdata_read(XdataAddress::SRAM_WINDOW, &mut [0; XDATA_READ_MAX])?;
-        Ok(UnitSurvey { looks: true, ..UnitSurvey::default() })
-    }
-
-    fn left_out(&mut self, _: DataPath, _: &BenchPlan, _: &UnitSurvey) -> Option<Skip> {
-        None
+        Ok(UnitSurvey::default())
     }
 
     fn limit(&mut self, point: &mut Point, _: &UnitSurvey) -> bool {
@@ -93,18 +89,18 @@ impl BenchedUnit for OpenBridge {
     fn measure(
         &mut self,
         point: Point,
-        unit: &CheckedUnit,
+        known: &UnitSurvey,
         effort: Effort,
         interrupt: Interrupt<'_>,
     ) -> Result<Outcome, AnyFailure> {
         let Point { path, size, depth } = point;
-        let memory = unit.known.memory();
+        let memory = known.memory();
         self.set_depth(depth);
-        let bytes: Vec<u8> = unit.pattern.iter().copied().cycle().take(size).collect();
+        let bytes: Vec<u8> = known.pattern.iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
         let outcome = repeat(self, effort, interrupt, |bridge, tally, until| {
             if path == DataPath::E4Stock {
-                let window = unit.window_holds().then(|| &unit.pattern[..WINDOW_LEN]);
+                let window = known.window_holds().then(|| &known.pattern[..WINDOW_LEN]);
                 return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);
             }
             while Instant::now() < until && !interrupt.is_requested() {
@@ -116,7 +112,7 @@ impl BenchedUnit for OpenBridge {
                     _ => return Err(Outcome::NotRun { reason: Skip::OtherFirmware }.into()),
                 }
                 tally.count(size, begun.elapsed());
-                if path == DataPath::F0Read && unit.memory_holds() {
+                if path == DataPath::F0Read && known.memory_holds() {
                     tally.compare(Some(&bytes), Some(&found));
                 }
             }
@@ -127,7 +123,7 @@ impl BenchedUnit for OpenBridge {
     }
 
     /// The queue cancelled its transfers and cleared its halts before it reported the failure.
-    fn recover(&mut self) -> Result<(), PcieError> {
+    fn revive(&mut self, _: &UnitSurvey) -> Result<(), AnyFailure> {
         match self.link() {
             Err(ControlError::Disconnected { .. }) | Ok(_) => Ok(()),
             Err(_) => Ok(self.reset_port()?),

@@ -237,6 +237,11 @@ impl Outcome {
         Self::NoAnswer { timeout_s: deadline.as_secs_f64() }
     }
 
+    /// Whether the path gave no answer.
+    pub const fn is_silent(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. })
+    }
+
     /// Whether the unit failed to do what its firmware should. A skipped path is no failure.
     pub fn is_failure(&self) -> bool {
         match self {
@@ -271,7 +276,7 @@ impl BenchReport {
 
     /// The rows that gave no answer.
     pub fn silent_rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| matches!(row.outcome, Outcome::NoAnswer { .. }))
+        self.rows.iter().filter(|row| row.outcome.is_silent())
     }
 
     /// Whether a path gave no answer.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::AnyFailure;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{CommandError, ControlError};
+use asm2464_host::bridge::{CommandError, ControlError, TransportError};
 use asm2464_host::pcie::PcieError;
 use derive_more::{Display, From};
 use hdrhistogram::Histogram;
@@ -108,14 +108,16 @@ impl Halt {
         }
     }
 
+    /// What a failed transfer means for its path.
+    pub(super) fn of_transport(error: TransportError, timeout: Duration) -> Self {
+        if error.is_timeout() { Outcome::no_answer(timeout).into() } else { Self::Error(error.into()) }
+    }
+
     /// What a failed PCIe request means for its path.
     pub(super) fn of(error: PcieError, timeout: Duration) -> Self {
         match error {
             PcieError::Control(error) => error.into(),
-            PcieError::Command(CommandError::Transport(error)) if error.is_timeout() => {
-                Outcome::no_answer(timeout).into()
-            }
-            PcieError::Command(CommandError::Transport(error)) => Self::Error(error.into()),
+            PcieError::Command(CommandError::Transport(error)) => Self::of_transport(error, timeout),
             PcieError::Command(
                 CommandError::Short { expected, found, .. } | CommandError::ShortXdata { expected, found },
             ) => Outcome::Short { expected, found }.into(),

@@ -1,20 +1,180 @@
-//! A whole bench: survey, integrity, a row for each path, size and depth, and the verdict.
+//! A whole bench: survey, integrity, a row for each path, size and depth, and the verdict; and what it needs of a unit's
+//! firmware.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_host::pcie::PcieError;
+use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_host::bridge::{Behind, BusSpeed};
+use asm2464_host::pcie::{PcieError, TlpEngine};
 
-use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::comparison::judge;
 use super::path::{DataPath, WINDOW_LEN};
-use super::pcie::{self, Memory};
-use super::plan::{BenchEvent, BenchPlan, Point};
+use super::pcie::{self, Memory, PcieDevices};
+use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::row::{Halt, compare, pattern_of};
+use crate::unit::Live;
+
+/// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
+pub trait BenchedUnit {
+    /// What is the same on every unit that runs this firmware.
+    fn firmware(&self) -> BenchedFirmware;
+
+    /// The names of the state and of the wire protocol in JSON.
+    fn names(&mut self) -> [&'static str; 2];
+
+    /// The link's speed, if the verdict needs it.
+    fn speed(&self) -> BusSpeed;
+
+    /// Maximum number of commands in flight, and the numbers that are measured unless the plan names others.
+    fn depths(&mut self) -> (usize, Vec<usize>);
+
+    /// Finds out what the unit has, whether it may be written, and which of the firmware's paths to skip. `device` names
+    /// it.
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure>;
+
+    /// Prepares the unit for the SRAM's path, after the PCIe requests of the survey and of the checks.
+    fn prepare(
+        &mut self,
+        _device: &str,
+        _plan: &BenchPlan,
+        _known: &mut UnitSurvey,
+        _progress: &mut dyn Progress<BenchEvent>,
+    ) -> Result<(), AnyFailure> {
+        Ok(())
+    }
+
+    /// Limits a point to what the unit can do. Returns `false` if it is not worth a row.
+    fn limit(&mut self, point: &mut Point, known: &UnitSurvey) -> bool;
+
+    /// What carries PCIe requests.
+    fn engine(&mut self) -> Box<dyn TlpEngine + '_>;
+
+    /// Writes to the start of the SRAM.
+    fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM through the window.
+    fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM by a path for bulk data. Returns the path and the number of bytes; `None` if this
+    /// unit has no such path.
+    fn read_sram(
+        &mut self,
+        buffer: &mut [u8],
+        known: &UnitSurvey,
+        timeout: Duration,
+    ) -> Option<(DataPath, Result<usize, Halt>)>;
+
+    /// Writes a GPU's memory, at most [`BenchedFirmware::memory_len`] bytes.
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError>;
+
+    /// Reads a GPU's memory.
+    fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Measures a path other than single TLPs.
+    fn measure(
+        &mut self,
+        point: Point,
+        known: &UnitSurvey,
+        effort: Effort,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Outcome, AnyFailure>;
+
+    /// Makes the unit usable again after a failure or a path that gave no answer, and prepares it as it was: its recovery
+    /// clears that.
+    fn revive(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure>;
+}
+
+/// What a bench and a soak know of a firmware.
+#[derive(Debug, Clone, Copy)]
+pub struct BenchedFirmware {
+    /// Its name for the verdict and for the paths that it has.
+    pub(super) state: BridgeState,
+    /// The path that fills the SRAM.
+    pub(super) fills_sram: DataPath,
+    /// Bytes of a GPU's memory that the rows change.
+    pub(super) memory_len: usize,
+    /// The paths that write and read a GPU's memory.
+    pub(super) memory_paths: [DataPath; 2],
+    /// Bytes that each round of a soak moves through each of them.
+    pub(super) memory_round: usize,
+}
+
+impl Live {
+    /// Returns the unit as a bench measures it.
+    pub(crate) fn benched(&mut self) -> &mut dyn BenchedUnit {
+        match self {
+            Self::Vendor(bridge) => bridge,
+            Self::Open(unit) => unit,
+        }
+    }
+}
+
+/// What is known of a unit before its rows are measured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UnitSurvey {
+    /// What SCSI commands say about what is behind the bridge; `None` if the firmware takes none.
+    pub(super) behind: Option<Behind>,
+    /// The paths that can't be measured on this unit.
+    pub(super) skips: BTreeMap<DataPath, Skip>,
+    /// Whether E4 takes more than 255 bytes.
+    pub(super) e4_extension: bool,
+    /// Whether software answers READ(16).
+    pub(super) read16_sram: bool,
+    /// Whether the unit is initialised as by a GPU runtime.
+    pub(super) is_initialised: bool,
+    /// What is behind the bridge on PCIe.
+    pub(super) devices: Option<PcieDevices>,
+    /// The pattern of the checks.
+    pub(super) pattern: Vec<u8>,
+    /// Results of the checks.
+    pub(super) checked: Integrity,
+}
+
+impl UnitSurvey {
+    /// Whether a path is selected, and not skipped on this unit.
+    pub(super) fn runs(&self, path: DataPath, plan: &BenchPlan) -> bool {
+        plan.paths.contains(&path) && !self.skips.contains_key(&path)
+    }
+
+    /// The memory behind the bridge that may be written.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        self.devices.as_ref()?.memory.ok()
+    }
+
+    /// Whether an SSD is behind the bridge.
+    pub(super) const fn has_ssd(&self) -> bool {
+        matches!(self.behind, Some(Behind::Ssd(_)))
+    }
+
+    /// Whether the window shows the pattern's first 4 KiB.
+    pub(super) fn window_holds(&self) -> bool {
+        self.checked.e4 == Some(Outcome::Same)
+    }
+
+    /// Whether the memory behind the bridge begins with the pattern.
+    pub(super) fn memory_holds(&self) -> bool {
+        self.checked.memory == Some(Outcome::Same)
+    }
+
+    /// What is behind the bridge, in words.
+    pub(super) fn words(&self) -> String {
+        let behind = self.behind.as_ref().map(|behind| match behind {
+            Behind::Ssd(what) => what.clone(),
+            Behind::NoMedium => "no SSD".to_owned(),
+            Behind::Initialised(why) | Behind::CannotTell(why) => format!("can't tell: {why}"),
+        });
+        match (behind, &self.devices) {
+            (Some(behind), Some(devices)) => format!("{behind}; on PCIe {}", devices.words),
+            (Some(behind), None) => behind,
+            (None, devices) => devices.as_ref().map(|devices| devices.words.clone()).unwrap_or_default(),
+        }
+    }
+}
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
@@ -29,7 +189,7 @@ pub fn run(
 ) -> Result<BenchReport, AnyFailure> {
     let mut saved = None;
     let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
-        .and_then(|prepared| measure_all(subject, unit, plan, &prepared, interrupt, progress));
+        .and_then(|known| measure_all(subject, unit, plan, &known, interrupt, progress));
     let restored = restore(subject, saved);
     // An error of the measurement is more useful than one of the restoring.
     let report = outcome?;
@@ -42,12 +202,14 @@ pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
 /// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
 /// have left it hanging.
-pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(), PcieError> {
+pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(), AnyFailure> {
     let Some((memory, before)) = saved else { return Ok(()) };
-    subject.write_memory(memory, &before).or_else(|_| {
-        subject.recover()?;
-        subject.write_memory(memory, &before)
-    })
+    if subject.write_memory(memory, &before).is_err() {
+        // Nothing has to be prepared again.
+        subject.revive(&UnitSurvey::default())?;
+        subject.write_memory(memory, &before)?;
+    }
+    Ok(())
 }
 
 /// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Saves the GPU's memory
@@ -59,33 +221,40 @@ pub(super) fn prepare(
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
     saved: &mut Saved,
-) -> Result<CheckedUnit, AnyFailure> {
+) -> Result<UnitSurvey, AnyFailure> {
     progress.event(BenchEvent::Checking);
     [unit.state, unit.transport] = subject.names().map(str::to_owned);
     let mut known = subject.survey(plan, &unit.device)?;
+    let BenchedFirmware { state, fills_sram, .. } = subject.firmware();
+    let foreign = DataPath::ALL.iter().filter(|path| !path.is_of(state));
+    known.skips.extend(foreign.map(|path| (*path, Skip::OtherFirmware)));
     interrupt.check()?;
-    if known.looks {
-        let assigns = plan.writes(subject.firmware().state);
-        known.devices = Some(pcie::look(&mut *subject.engine(), assigns, interrupt)?);
+    // Only PCIe tells what is behind firmware that takes no SCSI commands.
+    let mut paths = DataPath::ALL.iter();
+    if known.behind.is_none() || paths.any(|path| path.is_tlp() && known.runs(*path, plan)) {
+        let devices = pcie::look(&mut *subject.engine(), plan.writes(state), interrupt)?;
+        if let Err(reason) = devices.memory {
+            for path in DataPath::ALL {
+                if path.needs_memory() || (*path == DataPath::ConfigRead && devices.function.is_none()) {
+                    known.skips.entry(*path).or_insert(reason);
+                }
+            }
+        }
+        known.devices = Some(devices);
     }
     unit.behind = known.words();
 
-    let pattern = pattern_of(plan.seed);
-    let mut checked = Integrity::default();
+    known.pattern = pattern_of(plan.seed);
     let mut writes_memory = DataPath::ALL.iter().filter(|path| path.writes() && path.needs_memory());
-    if let Some(memory) = known.memory()
-        && writes_memory.any(|path| runs(subject, *path, plan, &known))
-    {
-        let outcome = check_memory(subject, memory, &pattern, plan.effort.timeout, saved);
-        checked.memory = Some(outcome.or_else(Halt::outcome)?);
+    if writes_memory.any(|path| known.runs(*path, plan)) {
+        check_memory(subject, &mut known, plan.effort.timeout, saved)?;
     }
     subject.prepare(&unit.device, plan, &mut known, progress)?;
-    let fills_sram = subject.firmware().fills_sram;
-    if runs(subject, fills_sram, plan, &known) {
-        check_sram(subject, &mut checked, &pattern, plan.effort.timeout)?;
+    if known.runs(fills_sram, plan) {
+        check_sram(subject, &mut known, plan.effort.timeout)?;
     }
     interrupt.check()?;
-    Ok(CheckedUnit { known, pattern, checked })
+    Ok(known)
 }
 
 /// Writes the pattern into the SRAM, 4 KiB at a time, and reads each piece back through E4 before it writes the next.
@@ -93,50 +262,64 @@ pub(super) fn prepare(
 ///
 /// # Errors
 /// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
-fn check_sram(
-    subject: &mut dyn BenchedUnit,
-    checked: &mut Integrity,
-    pattern: &[u8],
-    timeout: Duration,
-) -> Result<(), AnyFailure> {
+fn check_sram(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Duration) -> Result<(), AnyFailure> {
+    let fills_sram = subject.firmware().fills_sram;
     let (mut written, mut read) = (None, None);
     let mut buffer = vec![0; WINDOW_LEN];
-    let pieces = pattern.chunks(WINDOW_LEN).enumerate();
-    for (index, piece) in pieces.chain([(0, &pattern[..WINDOW_LEN])]) {
-        written = Some(subject.write_sram(piece, timeout).map(|()| Outcome::Same).or_else(Halt::outcome)?);
+    let pieces = known.pattern.chunks(WINDOW_LEN).enumerate();
+    for (index, piece) in pieces.chain([(0, &known.pattern[..WINDOW_LEN])]) {
+        let sent = subject.write_sram(piece, timeout).map(|()| Outcome::Same);
+        written = Some(ended(subject, known, fills_sram, sent)?);
         if written != Some(Outcome::Same) {
             break;
         }
         let found = subject.read_window(&mut buffer, timeout);
         let compared = found.map(|()| compare(piece, &buffer, index * WINDOW_LEN));
-        read = Some(compared.or_else(Halt::outcome)?);
+        read = Some(ended(subject, known, DataPath::E4Stock, compared)?);
         if read != Some(Outcome::Same) {
             break;
         }
     }
-    checked.set(subject.firmware().fills_sram, written);
-    checked.e4 = read;
+    known.checked.set(fills_sram, written);
+    known.checked.e4 = read;
     Ok(())
 }
 
-/// Recovers a unit, and checks again what failed its check.
+/// The result of a path. If it gave no answer, the unit is revived.
+///
+/// # Errors
+/// If nothing more can be measured.
+fn ended(
+    subject: &mut dyn BenchedUnit,
+    known: &UnitSurvey,
+    path: DataPath,
+    end: Result<Outcome, Halt>,
+) -> Result<Outcome, AnyFailure> {
+    let outcome = end.or_else(Halt::outcome)?;
+    if outcome.is_silent() {
+        subject.revive(known).map_err(|error| {
+            let label = Kind::NoAnswer.code("asmpatch::bench::recovery");
+            Failure::new(label, format!("the unit did not come back after {path} got no answer")).because(error)
+        })?;
+    }
+    Ok(outcome)
+}
+
+/// Revives a unit, and checks again what failed its check.
 pub(super) fn check_again(
     subject: &mut dyn BenchedUnit,
-    CheckedUnit { known, pattern, checked }: &mut CheckedUnit,
+    known: &mut UnitSurvey,
     timeout: Duration,
     saved: &mut Saved,
 ) -> Result<(), AnyFailure> {
     subject.revive(known)?;
-    let failed = |checked: &Integrity, path| checked.of(path).is_some_and(Outcome::is_failure);
+    let failed = |known: &UnitSurvey, path| known.checked.of(path).is_some_and(Outcome::is_failure);
     let BenchedFirmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
-    if let Some(memory) = known.memory()
-        && failed(checked, writes_memory)
-    {
-        let outcome = check_memory(subject, memory, pattern, timeout, saved);
-        checked.memory = Some(outcome.or_else(Halt::outcome)?);
+    if failed(known, writes_memory) {
+        check_memory(subject, known, timeout, saved)?;
     }
-    if failed(checked, fills_sram) || failed(checked, DataPath::E4Stock) {
-        check_sram(subject, checked, pattern, timeout)?;
+    if failed(known, fills_sram) || failed(known, DataPath::E4Stock) {
+        check_sram(subject, known, timeout)?;
     }
     Ok(())
 }
@@ -146,14 +329,14 @@ fn measure_all(
     subject: &mut dyn BenchedUnit,
     unit: BenchUnit,
     plan: &BenchPlan,
-    prepared: &CheckedUnit,
+    known: &UnitSurvey,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, AnyFailure> {
-    let CheckedUnit { known, checked, .. } = prepared;
+    let state = subject.firmware().state;
     let (most, usual) = subject.depths();
     let mut points: Vec<Point> = Vec::new();
-    for mut point in plan.points(subject.firmware().state, most, &usual) {
+    for mut point in plan.points(state, most, &usual) {
         if subject.limit(&mut point, known) && !points.contains(&point) {
             points.push(point);
         }
@@ -162,17 +345,17 @@ fn measure_all(
     for (index, &point) in points.iter().enumerate() {
         interrupt.check()?;
         progress.event(BenchEvent::Row { index, of: points.len(), point });
-        let outcome = match obstacle(subject, point.path, plan, known, checked, &rows) {
+        let outcome = match obstacle(state, point.path, known, &rows) {
             Some(outcome) => outcome,
-            None => measure(subject, point, plan, prepared, interrupt)?,
+            None => measure(subject, point, plan, known, interrupt)?,
         };
         let Point { path, size, depth } = point;
         rows.push(Row { path, size, depth, outcome });
     }
-    let has_checked = checked.outcomes().next().is_some();
-    let integrity = has_checked.then(|| checked.clone());
+    let has_checked = known.checked.outcomes().next().is_some();
+    let integrity = has_checked.then(|| known.checked.clone());
     // The figures of a virtual unit measure the host.
-    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, subject.firmware().state, subject.speed()) };
+    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, state, subject.speed()) };
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
@@ -189,87 +372,69 @@ fn measure(
     subject: &mut dyn BenchedUnit,
     point: Point,
     plan: &BenchPlan,
-    prepared: &CheckedUnit,
+    known: &UnitSurvey,
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, AnyFailure> {
-    let CheckedUnit { known, pattern, .. } = prepared;
     let outcome = match &known.devices {
         Some(devices) if point.path.is_tlp() => {
             pcie::measure_tlps(&mut *subject.engine(), point, devices, plan.effort, interrupt)?
         }
-        _ => subject.measure(point, prepared, plan.effort, interrupt)?,
+        _ => subject.measure(point, known, plan.effort, interrupt)?,
     };
-    if matches!(outcome, Outcome::NoAnswer { .. }) {
-        subject.after_silence(known)?;
-    }
+    let outcome = ended(subject, known, point.path, Ok(outcome))?;
     // The writes have changed the bytes that a later row compares.
-    let is_compared_later = plan.paths.contains(&DataPath::F0Read) && prepared.memory_holds();
+    let is_compared_later = plan.paths.contains(&DataPath::F0Read) && known.memory_holds();
     if point.path == DataPath::TlpWrite
         && is_compared_later
         && let Some(memory) = known.memory()
     {
-        subject.write_memory(memory, &pattern[..subject.firmware().memory_len])?;
+        subject.write_memory(memory, &known.pattern[..subject.firmware().memory_len])?;
     }
     Ok(outcome)
 }
 
-/// Whether a path is selected, and not skipped on this unit.
-fn runs(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> bool {
-    plan.paths.contains(&path) && left_out(subject, path, plan, known).is_none()
-}
-
-fn left_out(subject: &mut dyn BenchedUnit, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> Option<Skip> {
-    if path.is_of(subject.firmware().state) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
-}
-
 /// Writes the pattern to memory behind the bridge, and reads it back. Saves what was there into `saved` first.
+///
+/// # Errors
+/// As for [`check_sram`].
 fn check_memory(
     subject: &mut dyn BenchedUnit,
-    memory: Memory,
-    pattern: &[u8],
+    known: &mut UnitSurvey,
     timeout: Duration,
     saved: &mut Saved,
-) -> Result<Outcome, Halt> {
-    let expected = &pattern[..subject.firmware().memory_len];
-    let mut found = vec![0; expected.len()];
-    subject.read_memory(memory, &mut found, timeout)?;
-    saved.get_or_insert_with(|| (memory, found.clone()));
-    subject.write_memory(memory, expected).map_err(|error| Halt::of(error, timeout))?;
-    subject.read_memory(memory, &mut found, timeout)?;
-    Ok(compare(expected, &found, 0))
+) -> Result<(), AnyFailure> {
+    let Some(memory) = known.memory() else { return Ok(()) };
+    let BenchedFirmware { memory_len, memory_paths: [writes_memory, _], .. } = subject.firmware();
+    let expected = &known.pattern[..memory_len];
+    let mut found = vec![0; memory_len];
+    let mut check = || -> Result<Outcome, Halt> {
+        subject.read_memory(memory, &mut found, timeout)?;
+        saved.get_or_insert_with(|| (memory, found.clone()));
+        subject.write_memory(memory, expected).map_err(|error| Halt::of(error, timeout))?;
+        subject.read_memory(memory, &mut found, timeout)?;
+        Ok(compare(expected, &found, 0))
+    };
+    let end = check();
+    known.checked.memory = Some(ended(subject, known, writes_memory, end)?);
+    Ok(())
 }
 
-/// The known result of a path before its measurement: it is skipped, can't be reached, or failed before. A path that
-/// never answered is not tried at another size, which would only cost its time-out.
-fn obstacle(
-    subject: &mut dyn BenchedUnit,
-    path: DataPath,
-    plan: &BenchPlan,
-    known: &UnitSurvey,
-    integrity: &Integrity,
-    rows: &[Row],
-) -> Option<Outcome> {
-    let is_silent = |outcome: &Outcome| matches!(outcome, Outcome::NoAnswer { .. });
-    if let Some(reason) = left_out(subject, path, plan, known) {
-        return Some(Outcome::NotRun { reason });
-    }
-    if let Some(devices) = &known.devices
-        && let Err(reason) = devices.memory
-        && (path.needs_memory() || (path == DataPath::ConfigRead && devices.function.is_none()))
-    {
+/// The known result of a path before its measurement: it is skipped, or it failed before. A path that never answered is
+/// not tried at another size, which would only cost its time-out.
+fn obstacle(state: BridgeState, path: DataPath, known: &UnitSurvey, rows: &[Row]) -> Option<Outcome> {
+    if let Some(&reason) = known.skips.get(&path) {
         return Some(Outcome::NotRun { reason });
     }
     // Open firmware keeps PCIe over the recovery of its queue.
-    if path.is_tlp() && subject.firmware().state == BridgeState::Vendor {
-        let checks = integrity.outcomes().map(|(_, outcome)| outcome);
-        let mut before = checks.chain(rows.iter().map(|row| &row.outcome));
-        if before.any(is_silent) {
+    if path.is_tlp() && state == BridgeState::Vendor {
+        let checks = known.checked.outcomes().map(|(_, outcome)| outcome);
+        if checks.chain(rows.iter().map(|row| &row.outcome)).any(Outcome::is_silent) {
             return Some(Outcome::NotRun { reason: Skip::AfterRecovery });
         }
     }
-    if let Some(outcome) = integrity.obstacle(path) {
+    if let Some(outcome) = known.checked.obstacle(path) {
         return Some(outcome.clone());
     }
     let first = rows.iter().find(|row| row.path == path)?;
-    is_silent(&first.outcome).then(|| first.outcome.clone())
+    first.outcome.is_silent().then(|| first.outcome.clone())
 }

@@ -4,23 +4,23 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use asm2464::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, Lun, ScsiStatus, XdataAddress};
-use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{
     Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, Transport, TransportKind, Workload,
 };
 use asm2464_host::pcie::{PcieError, TlpEngine, VendorTlp};
 
-use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
+use super::run::{BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
@@ -59,25 +59,21 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
         let mut known = UnitSurvey { behind: Some(behind), ..UnitSurvey::default() };
-        let mut runs =
-            |path, known: &UnitSurvey| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
-        known.looks = DataPath::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
+        if known.has_ssd() {
+            let tlps = DataPath::ALL.iter().filter(|path| path.is_tlp());
+            known.skips.extend(tlps.map(|path| (*path, Skip::SsdBehind)));
+        } else if !plan.reads_without_ssd {
+            known.skips.insert(DataPath::Read16, Skip::NoCompleter);
+        }
+        match self.transport_mut().kind() {
+            // Executed: refused before the initialisation, and never answered after it.
+            TransportKind::BulkOnly => known.skips.insert(DataPath::Write16, Skip::BulkOnly),
+            // Executed: without streams the status comes before WRITE READY, so the data never moves.
+            TransportKind::Uas => known.skips.insert(DataPath::Write16, Skip::HighSpeed),
+            _ => None,
+        };
         known.e4_extension = self.has_e4_extension(plan.effort.timeout)? == Some(true);
         Ok(known)
-    }
-
-    fn left_out(&mut self, path: DataPath, plan: &BenchPlan, known: &UnitSurvey) -> Option<Skip> {
-        let kind = self.transport_mut().kind();
-        let completes = known.has_ssd() || known.read16_sram || plan.reads_without_ssd;
-        match path {
-            _ if path.is_tlp() && known.has_ssd() => Some(Skip::SsdBehind),
-            // Executed: refused before the initialisation, and never answered after it.
-            DataPath::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
-            // Executed: without streams the status comes before WRITE READY, so the data never moves.
-            DataPath::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
-            DataPath::Read16 if !completes => Some(Skip::NoCompleter),
-            _ => None,
-        }
     }
 
     fn prepare(
@@ -87,9 +83,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         known: &mut UnitSurvey,
         progress: &mut dyn Progress<BenchEvent>,
     ) -> Result<(), AnyFailure> {
-        let initialised = [DataPath::Write16, DataPath::Read16];
-        let mut paths = initialised.into_iter().filter(|path| plan.paths.contains(path));
-        if known.has_ssd() || paths.all(|path| self.left_out(path, plan, known).is_some()) {
+        if known.has_ssd() || ![DataPath::Write16, DataPath::Read16].iter().any(|path| known.runs(*path, plan)) {
             return Ok(());
         }
         // Refuse an unknown version before reporting an initialisation that only a restart undoes.
@@ -101,7 +95,12 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         progress.event(BenchEvent::Initialising);
         self.initialise()?;
         known.is_initialised = true;
-        known.read16_sram = plan.paths.contains(&DataPath::Read16) && is_read_by_software(self, plan.effort.timeout)?;
+        if plan.paths.contains(&DataPath::Read16) {
+            known.read16_sram = is_read_by_software(self, known, plan.effort.timeout)?;
+        }
+        if known.read16_sram {
+            known.skips.remove(&DataPath::Read16);
+        }
         Ok(())
     }
 
@@ -120,7 +119,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     /// GPU runtime does. So every piece lands where XDATA 0xF000 shows it.
     fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt> {
         let command = Command::Write16 { lba: 0, blocks: (piece.len() / BLOCK_LEN) as u32 };
-        exchange(self, DataPath::Write16, command, DataPhase::Out(piece), piece.len(), timeout)?;
+        exchange(self, command, DataPhase::Out(piece), piece.len(), timeout)?;
         Ok(self.free_slots(piece.len()).map_err(AnyFailure::from)?)
     }
 
@@ -128,7 +127,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         for (step, piece) in buffer.chunks_mut(E4_STEP).enumerate() {
             let (from, len) = (XdataAddress::SRAM_WINDOW.plus((step * E4_STEP) as u16), piece.len());
             let command = Command::XdataRead { from, len: len as u16 };
-            exchange(self, DataPath::E4Stock, command, DataPhase::In(piece), len, timeout)?;
+            exchange(self, command, DataPhase::In(piece), len, timeout)?;
         }
         Ok(())
     }
@@ -144,7 +143,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         }
         let len = buffer.len().min(READ16_SRAM_MAX);
         let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
-        let read = exchange(self, DataPath::Read16, command, DataPhase::In(&mut buffer[..len]), len, timeout);
+        let read = exchange(self, command, DataPhase::In(&mut buffer[..len]), len, timeout);
         Some((DataPath::Read16, read.map(|()| len)))
     }
 
@@ -161,17 +160,17 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     fn measure(
         &mut self,
         point: Point,
-        unit: &CheckedUnit,
+        known: &UnitSurvey,
         effort: Effort,
         interrupt: Interrupt<'_>,
     ) -> Result<Outcome, AnyFailure> {
         let Point { path, depth, .. } = point;
-        let returns_sram = path.reads_window() || (path == DataPath::Read16 && unit.known.read16_sram);
+        let returns_sram = path.reads_window() || (path == DataPath::Read16 && known.read16_sram);
         repeat(self, effort, interrupt, |bridge, tally, until| {
             let mut stream = Stream {
                 point,
-                pattern: &unit.pattern,
-                compare: unit.window_holds() && returns_sram,
+                pattern: &known.pattern,
+                compare: known.window_holds() && returns_sram,
                 tally,
                 until,
                 interrupt,
@@ -181,20 +180,17 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
             };
             match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
                 Ok(()) => stream.trouble.map_or(Ok(()), |trouble| Err(trouble.into())),
-                Err(error) if error.is_timeout() => {
-                    recover(bridge, path)?;
-                    Err(Outcome::no_answer(effort.timeout).into())
-                }
-                Err(error) => Err(AnyFailure::from(error).into()),
+                Err(error) => Err(Halt::of_transport(error, effort.timeout)),
             }
         })
     }
 
-    fn recover(&mut self) -> Result<(), PcieError> {
-        Ok(Bridge::recover(self)?)
-    }
-
-    fn after_silence(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure> {
+    fn revive(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure> {
+        self.recover()?;
+        // A unit is recovered only when it answers again.
+        if let Err(CommandError::Transport(error)) = self.is_ready() {
+            return Err(error.into());
+        }
         if known.is_initialised {
             self.initialise()?;
             // A WRITE(16) that failed may have left slots in use.
@@ -204,23 +200,21 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     }
 }
 
-/// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is
-/// initialised again after its recovery.
-fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, AnyFailure> {
+/// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it.
+fn is_read_by_software<T: Transport>(
+    bridge: &mut Bridge<T>,
+    known: &UnitSurvey,
+    timeout: Duration,
+) -> Result<bool, AnyFailure> {
     match bridge.has_read16_sram(timeout) {
-        Err(error) if error.is_timeout() => {
-            recover(bridge, DataPath::Read16)?;
-            bridge.initialise()?;
-            Ok(false)
-        }
+        Err(error) if error.is_timeout() => bridge.revive(known).map(|()| false),
         asked => Ok(asked?),
     }
 }
 
-/// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
-pub(super) fn exchange<T: Transport>(
+/// Runs one command that moves `len` bytes.
+fn exchange<T: Transport>(
     bridge: &mut Bridge<T>,
-    path: DataPath,
     command: Command,
     data: DataPhase<'_>,
     len: usize,
@@ -230,33 +224,16 @@ pub(super) fn exchange<T: Transport>(
         Ok(ended) if ended.status != ScsiStatus::Good => Err(Outcome::Refused { reason: refusal(&ended) }.into()),
         Ok(ended) if ended.transferred != len => Err(Outcome::Short { expected: len, found: ended.transferred }.into()),
         Ok(_) => Ok(()),
-        Err(error) if error.is_timeout() => {
-            recover(bridge, path)?;
-            Err(Outcome::no_answer(timeout).into())
-        }
-        Err(error) => Err(AnyFailure::from(error).into()),
+        Err(error) => Err(Halt::of_transport(error, timeout)),
     }
 }
 
 /// Describes the end of a command whose status is not GOOD.
-pub(super) fn refusal(completion: &CommandEnd) -> String {
+fn refusal(completion: &CommandEnd) -> String {
     match completion.sense {
         Some(sense) => format!("sense {sense}"),
         None => format!("status {:#04x}", u8::from(completion.status)),
     }
-}
-
-/// Recovers the unit after a path that gave no answer.
-pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: DataPath) -> Result<(), AnyFailure> {
-    // A unit is recovered only when it answers again.
-    let recovered = bridge.recover().and_then(|()| match bridge.is_ready() {
-        Err(CommandError::Transport(error)) => Err(error.into()),
-        _ => Ok(()),
-    });
-    recovered.map_err(|error| {
-        let what = format!("the unit did not come back after {path} got no answer");
-        Failure::new(Kind::NoAnswer.code("asmpatch::bench::recovery"), what).because(error).into()
-    })
 }
 
 /// ID of a job that frees slots. Its data does not count for the path.

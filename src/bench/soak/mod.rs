@@ -15,12 +15,11 @@ pub use report::{
 };
 
 use self::report::SoakTally;
-use super::benched_unit::{BenchedFirmware, BenchedUnit, CheckedUnit, UnitSurvey};
 use super::path::{DataPath, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
-use super::run::{self, Saved};
+use super::run::{self, BenchedFirmware, BenchedUnit, Saved, UnitSurvey};
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
@@ -69,17 +68,17 @@ pub fn soak(
     let firmware = subject.benched().firmware();
     let tally = SoakTally::new(unit, plan.duration);
     let mut soak = Soak { plan, reopen, interrupt, progress, tally, saved: None, firmware };
-    let (mut subject, mut prepared) = soak.prepare(subject)?;
-    match read_registers(subject.benched(), &prepared.known) {
+    let (mut subject, mut known) = soak.prepare(subject)?;
+    match read_registers(subject.benched(), &known) {
         Ok(before) => soak.tally.report.pcie = before,
         Err(error) => soak.tally.report.pcie_unread = Some(error.to_string()),
     }
     let mut open = Some(subject);
-    let ended = soak.go_on(&mut open, &mut prepared);
+    let ended = soak.go_on(&mut open, &mut known);
     let Soak { tally, saved, .. } = soak;
     let mut report = tally.finish(ended);
     if let Some(subject) = &mut open {
-        let after = read_registers(subject.benched(), &prepared.known).unwrap_or_default();
+        let after = read_registers(subject.benched(), &known).unwrap_or_default();
         join_registers(&mut report.pcie, &after);
         // This may fail on a faulty unit as well. The report matters more.
         let _ = run::restore(subject.benched(), saved);
@@ -101,7 +100,7 @@ struct Soak<'a> {
 impl Soak<'_> {
     /// Surveys, initialises and checks a unit. Tries again if that fails, or if more paths fail their check than
     /// before: a temporary error is counted, but leaves no path out of the soak.
-    fn prepare(&mut self, mut subject: Live) -> Result<(Live, CheckedUnit), AnyFailure> {
+    fn prepare(&mut self, mut subject: Live) -> Result<(Live, UnitSurvey), AnyFailure> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(DataPath::of(self.firmware.state), effort, seed);
@@ -111,9 +110,9 @@ impl Soak<'_> {
             let unit = &mut self.tally.report.unit;
             let error =
                 match run::prepare(subject.benched(), unit, &plan, self.interrupt, self.progress, &mut self.saved) {
-                    Ok(mut prepared) => {
-                        self.check_again(subject.benched(), &mut prepared);
-                        return Ok((subject, prepared));
+                    Ok(mut known) => {
+                        self.check_again(subject.benched(), &mut known);
+                        return Ok((subject, known));
                     }
                     Err(error) => error,
                 };
@@ -141,19 +140,19 @@ impl Soak<'_> {
 
     /// Checks the paths again while more of them fail than before. A path that keeps failing is reported as left out,
     /// not as an error.
-    fn check_again(&mut self, subject: &mut dyn BenchedUnit, prepared: &mut CheckedUnit) {
+    fn check_again(&mut self, subject: &mut dyn BenchedUnit, known: &mut UnitSurvey) {
         let mut failed = Vec::new();
         for _ in 1..ATTEMPTS {
-            let left_out = left_out(self.firmware, prepared);
+            let left_out = left_out(self.firmware, known);
             if left_out.len() <= self.tally.report.left_out.len() {
                 break;
             }
             failed.extend(left_out);
-            if let Err(error) = run::check_again(subject, prepared, self.plan.timeout, &mut self.saved) {
+            if let Err(error) = run::check_again(subject, known, self.plan.timeout, &mut self.saved) {
                 self.tally.failed(None, &error.into());
             }
         }
-        let left_out = left_out(self.firmware, prepared);
+        let left_out = left_out(self.firmware, known);
         failed.retain(|passed| left_out.iter().all(|left| left.path != passed.path));
         for LeftOut { path, outcome } in failed {
             self.tally.failed(Some(path), &outcome.into());
@@ -164,7 +163,7 @@ impl Soak<'_> {
 
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
     /// `open` is dropped before it is opened again.
-    fn go_on(&mut self, open: &mut Option<Live>, prepared: &mut CheckedUnit) -> Ended {
+    fn go_on(&mut self, open: &mut Option<Live>, known: &mut UnitSurvey) -> Ended {
         tracing::info!("the soak begins");
         self.tally.begin();
         let mut last_event = Instant::now();
@@ -185,18 +184,18 @@ impl Soak<'_> {
             }
             // Each round has another pattern, so that leftovers of an earlier one never match.
             let sent = pattern_of(self.plan.seed.wrapping_add(number));
-            let Err((path, halt)) = round(subject, prepared, &sent, self.plan.timeout, &mut self.tally) else {
+            let Err((path, halt)) = round(subject, known, &sent, self.plan.timeout, &mut self.tally) else {
                 continue;
             };
             let is_gone = self.tally.failed(Some(path), &halt) == ErrorKind::Gone;
-            if is_gone || !revive(subject, &prepared.known, path, &mut self.tally) {
+            if is_gone || !revive(subject, known, path, &mut self.tally) {
                 // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
                 // The memory may have lost its power, and then what it held is not worth restoring.
                 self.saved = None;
                 let Some(again) = self.open_again() else { continue };
                 match self.prepare(again) {
-                    Ok((subject, now)) => (*open, *prepared) = (Some(subject), now),
+                    Ok((subject, now)) => (*open, *known) = (Some(subject), now),
                     Err(error) if error.kind() == Kind::Interrupted => {}
                     Err(error) => {
                         self.tally.failed(Some(path), &error.into());
@@ -225,9 +224,9 @@ fn revive(subject: &mut dyn BenchedUnit, known: &UnitSurvey, path: DataPath, tal
 }
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
-fn left_out(firmware: BenchedFirmware, prepared: &CheckedUnit) -> Vec<LeftOut> {
+fn left_out(firmware: BenchedFirmware, known: &UnitSurvey) -> Vec<LeftOut> {
     let BenchedFirmware { fills_sram, memory_paths: [write, _], .. } = firmware;
-    let failed = |path| prepared.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
+    let failed = |path| known.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
     let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
     [fills_sram, DataPath::E4Stock, write].into_iter().filter_map(left_out).collect()
 }
@@ -235,16 +234,15 @@ fn left_out(firmware: BenchedFirmware, prepared: &CheckedUnit) -> Vec<LeftOut> {
 /// Moves data once through each path that works.
 fn round(
     subject: &mut dyn BenchedUnit,
-    prepared: &CheckedUnit,
+    known: &UnitSurvey,
     sent: &[u8],
     timeout: Duration,
     tally: &mut SoakTally,
 ) -> Result<(), (DataPath, Halt)> {
-    let known = &prepared.known;
     let BenchedFirmware { fills_sram, memory_paths: [write, read], memory_round, .. } = subject.firmware();
     let at = |path| move |halt: Halt| (path, halt);
     let mut found = vec![0; PATTERN_LEN];
-    let fills = prepared.window_holds();
+    let fills = known.window_holds();
     if fills {
         subject.write_sram(sent, timeout).map_err(at(fills_sram))?;
         tally.moved(fills_sram, sent.len(), 0);
@@ -257,7 +255,7 @@ fn round(
         came_back(path, Some(sent), &found[..len], tally);
     }
     if let Some(memory) = known.memory()
-        && prepared.memory_holds()
+        && known.memory_holds()
     {
         subject.write_memory(memory, &sent[..memory_round]).map_err(|error| at(write)(Halt::of(error, timeout)))?;
         tally.moved(write, memory_round, 0);

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::flash::decide::{NewFirmware, UnknownImage};
 use crate::flash::recovery::ImageRef;
 use crate::image::{Images, Proof};
-use crate::patch::{self, ConfigEdits, Expectations};
+use crate::patch::{ConfigEdits, Expectations};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Part};

@@ -45,8 +45,8 @@ fn effects(image: &Image, effects: Effects) -> BootReport {
     boot::check_effects(image, effects, &ProofBudget::default()).unwrap()
 }
 
-const STATUS: Effects = Effects { answers_writes: true, e4_length_16: false, read16_sram: false };
-const ALL: Effects = Effects { e4_length_16: true, read16_sram: true, ..STATUS };
+const STATUS: Effects = Effects { answers_writes: true, e4_extension: false, read16_sram: false };
+const ALL: Effects = Effects { e4_extension: true, read16_sram: true, ..STATUS };
 
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]

@@ -214,7 +214,7 @@ fn effects(verification: &Verification<'_>) -> Option<Effects> {
     let has = |effect: PatchEffect| verification.effects().any(|found| found == effect);
     verification.base.map(|_| Effects {
         answers_writes: has(PatchEffect::AnswersWrites),
-        e4_length_16: has(PatchEffect::LongE4),
+        e4_extension: has(PatchEffect::E4Extension),
         read16_sram: has(PatchEffect::ReadsSram),
     })
 }

@@ -27,19 +27,19 @@ pub struct Behaviour {
     /// The version that the firmware reports.
     pub version: Option<FirmwareVersion>,
     /// Whether E4 returns 256 bytes at once; `None` if unknown.
-    pub long_e4: Option<bool>,
+    pub e4_extension: Option<bool>,
 }
 
 impl Behaviour {
     /// Nothing is known.
-    pub const UNKNOWN: Self = Self { state: None, build: None, version: None, long_e4: None };
+    pub const UNKNOWN: Self = Self { state: None, build: None, version: None, e4_extension: None };
 
     /// Behaviour of the firmware in a plan.
     pub fn of_plan(plan: &FlashPlan) -> Self {
         let state = Some(plan.becomes());
         match &plan.open {
             Some(open) => Self { state, build: Some(open.product.clone()), ..Self::UNKNOWN },
-            None => Self { state, build: None, version: plan.version, long_e4: plan.long_e4 },
+            None => Self { state, build: None, version: plan.version, e4_extension: plan.e4_extension },
         }
     }
 
@@ -54,11 +54,11 @@ impl Behaviour {
         };
         let version = Some(bridge.firmware_version()?);
         let timeout = bridge.timeouts().short;
-        let long_e4 = match bridge.has_e4_extension(timeout) {
+        let e4_extension = match bridge.has_e4_extension(timeout) {
             Err(error) if error.is_gone() => return Err(error.into()),
             answer => answer.ok().flatten(),
         };
-        Ok(Self { state, build: None, version, long_e4 })
+        Ok(Self { state, build: None, version, e4_extension })
     }
 
     /// Returns the error if a unit should behave like `self` and behaves like `found`; `None` if nothing known differs.
@@ -74,7 +74,7 @@ impl Behaviour {
             let label = Kind::Device.code("asmpatch::flash::version");
             return Some(FlashError::other(label, format!("the unit runs version {found}, the image is {expected}")));
         }
-        let (expected, _) = differing(self.long_e4, found.long_e4)?;
+        let (expected, _) = differing(self.e4_extension, found.e4_extension)?;
         let label = Kind::Device.code("asmpatch::flash::behaviour");
         let differs = match expected {
             true => "returns none, while the image returns all",
@@ -93,7 +93,7 @@ impl fmt::Display for Behaviour {
             Some(version) => write!(f, "version {version}")?,
             None => f.write_str("no version")?,
         }
-        match self.long_e4 {
+        match self.e4_extension {
             Some(true) => f.write_str(", E4 gives 256 bytes"),
             Some(false) => f.write_str(", E4 gives at most 255 bytes"),
             None => f.write_str(", E4 of 256 bytes has no answer"),
@@ -141,8 +141,8 @@ mod tests {
     use crate::image::{Rewritable, samples};
     use crate::tests::virtual_port;
 
-    fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
-        Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4, ..Behaviour::UNKNOWN }
+    fn of(version: u8, e4_extension: Option<bool>) -> Behaviour {
+        Behaviour { version: Some(FirmwareVersion([version; 6])), e4_extension, ..Behaviour::UNKNOWN }
     }
 
     #[test]
@@ -192,9 +192,9 @@ mod tests {
         };
         assert_eq!(Behaviour::of_plan(&plan(&practice::open_image())), open);
         let mut vendor = plan(&practice::image());
-        vendor.long_e4 = Some(true);
+        vendor.e4_extension = Some(true);
         let version = Some(practice::image().version());
-        let expected = Behaviour { version, long_e4: Some(true), ..known(BridgeState::Vendor, None) };
+        let expected = Behaviour { version, e4_extension: Some(true), ..known(BridgeState::Vendor, None) };
         assert_eq!(Behaviour::of_plan(&vendor), expected);
     }
 }

@@ -99,7 +99,7 @@ pub struct FlashPlan {
     /// The image as open firmware, which uses nothing from configuration block 0; `None` for the vendor's kind.
     pub open: Option<OpenImage>,
     /// Whether the image's E4 returns 256 bytes at once; `None` if unknown.
-    pub long_e4: Option<bool>,
+    pub e4_extension: Option<bool>,
     /// The identity that the unit must come back with; `None` if block 0 holds none, and the chip uses its own.
     pub usb_id: Option<UsbId>,
     /// The serial number that the run chose for this unit, as none of the command's words says.
@@ -178,7 +178,7 @@ impl FlashPlan {
             blocks,
             file: known.image.to_file(),
             version: known.firmware.version(),
-            long_e4: proof.report.long_e4,
+            e4_extension: proof.report.e4_extension,
             open: known.firmware.open().cloned(),
             usb_id: None,
             chosen_serial: None,

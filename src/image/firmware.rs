@@ -105,7 +105,7 @@ impl Firmware {
 
     /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
     pub fn has_e4_extension(&self) -> Option<bool> {
-        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(PatchEffect::LongE4))
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(PatchEffect::E4Extension))
     }
 
     fn has(&self, effect: PatchEffect) -> bool {

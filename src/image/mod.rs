@@ -264,8 +264,8 @@ mod tests {
         let selection = Selection { add: vec!["e4-length-16".to_owned()], ..Selection::default() };
         let set = PatchSet::resolve(&library, &selection, &image, image.sha256()).unwrap();
         let patched = set.apply().unwrap().image;
-        let long_e4 = |image: &Image| proved(image).report.long_e4;
-        assert_eq!([long_e4(&image), long_e4(&patched)], [Some(false), Some(true)]);
-        assert_eq!([long_e4(&practice::open_image()), long_e4(&sample_image(1))], [None, None]);
+        let e4_extension = |image: &Image| proved(image).report.e4_extension;
+        assert_eq!([e4_extension(&image), e4_extension(&patched)], [Some(false), Some(true)]);
+        assert_eq!([e4_extension(&practice::open_image()), e4_extension(&sample_image(1))], [None, None]);
     }
 }

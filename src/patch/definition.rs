@@ -76,7 +76,8 @@ pub enum PatchEffect {
     /// Over UAS, a WRITE(16) is answered before any device behind the bridge has taken it. An SSD loses writes.
     AnswersWrites,
     /// E4 takes a length of more than 255 bytes, from two bytes of its CDB.
-    LongE4,
+    #[serde(rename = "long-e4")]
+    E4Extension,
     /// READ(16) of an initialised bridge returns the SRAM, without a device behind the bridge.
     ReadsSram,
 }

@@ -52,7 +52,7 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
         file: image.to_file(),
         version: Some(image.version()),
         open: None,
-        long_e4: None,
+        e4_extension: None,
         usb_id: Some(UsbId::STOCK),
         chosen_serial: None,
     }

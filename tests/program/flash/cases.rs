@@ -154,14 +154,14 @@ fn a_unit_without_firmware_is_flashed_through_its_boot_loader() {
     }
 }
 
-/// The practice image with the default patches and, if `long_e4`, with e4-length-16.
-pub fn patched_with(long_e4: bool) -> Patched {
-    patched_of(&practice::image(), long_e4)
+/// The practice image with the default patches and, if `e4_extension`, with e4-length-16.
+pub fn patched_with(e4_extension: bool) -> Patched {
+    patched_of(&practice::image(), e4_extension)
 }
 
 /// Another image with the same patches.
-pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
-    let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
+pub fn patched_of(image: &Image, e4_extension: bool) -> Patched {
+    let add = if e4_extension { vec!["e4-length-16".to_owned()] } else { Vec::new() };
     let selection = Selection { add, ..Selection::default() };
     let library = asmpatch::embedded::patches().unwrap();
     let digest = image.sha256();
@@ -178,19 +178,19 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         ("", false, Runs::Unknown),
         ("port-power = true\n", false, Runs::Unknown),
     ];
-    side_by_side(cases, |(scenario, long_e4, runs)| {
+    side_by_side(cases, |(scenario, e4_extension, runs)| {
         let rig = Rig::new(scenario);
-        let report = rig.flash_image(&patched_with(long_e4), None, true).unwrap();
-        assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
-        assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {long_e4}");
+        let report = rig.flash_image(&patched_with(e4_extension), None, true).unwrap();
+        assert_eq!(report.runs, Some(runs), "{scenario} {e4_extension}");
+        assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {e4_extension}");
         // If the reset proves nothing and the hub can switch the power, a power cycle follows.
         let is_cycled = report.steps.iter().any(|step| step.step == "power-cycle");
-        assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {long_e4}");
+        assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {e4_extension}");
         assert_eq!(report.after.unwrap().id, UsbId::PATCHED, "the start-up code reads the configuration");
         // The way back, to an image without the extension, also shows whether the reset loads the code.
         let saved = report.backup.unwrap();
         let report = rig.restore(&saved, true).unwrap();
-        assert_eq!(report.runs, Some(runs), "restore: {scenario} {long_e4}");
+        assert_eq!(report.runs, Some(runs), "restore: {scenario} {e4_extension}");
     });
 }
 

@@ -140,10 +140,10 @@ fn a_patch_file_beside_an_image_does_not_vouch_for_a_change_of_a_known_one() {
 
 #[test]
 fn with_yes_asmpatch_does_not_wait_for_the_cable_and_the_json_says_what_the_unit_needs() {
-    let flash = |scenario: &str, long_e4: bool, options: &[&str]| {
+    let flash = |scenario: &str, e4_extension: bool, options: &[&str]| {
         let rig = Rig::new(scenario);
         let home = rig.home.path();
-        write_image(home, &patched_with(long_e4));
+        write_image(home, &patched_with(e4_extension));
         let words = [&["flash", "patched.bin", "--device", "virtual:unit"], options].concat();
         let output = asmpatch(home, &words);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

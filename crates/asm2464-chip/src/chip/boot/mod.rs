@@ -75,7 +75,7 @@ pub struct BootReport {
     /// The checks, in order. After a failed check on a transport, no more are made on that transport.
     pub checks: Vec<Check>,
     /// Whether E4 returns 256 bytes at once; `None` if the image was not asked, or refused the command.
-    pub long_e4: Option<bool>,
+    pub e4_extension: Option<bool>,
 }
 
 impl BootReport {
@@ -138,7 +138,7 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
         }
         BridgeState::Vendor | BridgeState::BootLoader => {
             let is_whole = unit.vendor_firmware(effects).is_ok();
-            report.long_e4 = if is_whole { unit.long_e4() } else { None };
+            report.e4_extension = if is_whole { unit.e4_extension() } else { None };
             let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
             if !is_dead
                 && let Some(mut unit) = BootedUnit::boot(image, TransportKind::Uas, defects, budget, &mut report.checks)
@@ -257,7 +257,7 @@ impl<'a> BootedUnit<'a> {
     }
 
     /// Whether E4 returns 256 bytes at once; `None` if the unit refuses the command.
-    fn long_e4(&mut self) -> Option<bool> {
+    fn e4_extension(&mut self) -> Option<bool> {
         // 240417 brings up PCIe with its first command after a restart.
         let _ = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         let answer = self.driver.command(LONG_READ.cdb().as_slice(), Data::In(LONG_READ_LEN)).ok()?;

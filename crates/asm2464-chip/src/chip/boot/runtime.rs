@@ -23,7 +23,7 @@ pub struct Effects {
     /// Over UAS, a write is answered at once, although nothing behind the bridge completes it.
     pub answers_writes: bool,
     /// E4 takes the high byte of its length from CDB byte 5.
-    pub e4_length_16: bool,
+    pub e4_extension: bool,
     /// READ(16) returns the SRAM once a GPU runtime has initialised the bridge.
     pub read16_sram: bool,
 }
@@ -55,7 +55,7 @@ impl BootedUnit<'_> {
             let outcome = self.refuses(Cdb::of([0xE3, 0x50, 0, 0, 0xFF, 1]));
             self.note("refuses firmware longer than its part (E3)", outcome)?;
         }
-        if effects.e4_length_16 {
+        if effects.e4_extension {
             for len in [0x101, 0x1000] {
                 let outcome = self.reads(window(len), &pattern[..usize::from(len)]);
                 self.note("reads more than 255 bytes of the SRAM (E4)", outcome)?;
@@ -272,7 +272,7 @@ mod tests {
         let none = Effects::default();
         for (effects, what, wire) in [
             (
-                Effects { e4_length_16: true, ..none },
+                Effects { e4_extension: true, ..none },
                 "reads more than 255 bytes of the SRAM (E4)",
                 TransportKind::BulkOnly,
             ),

@@ -7,7 +7,7 @@ use std::path::Path;
 use asm2464::firmware::Part;
 use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SLOT_LEN, Slot};
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::behaviour::Runs;
+use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::progress::StoppedState;
 
 use crate::campaign::history::{Blow, History, Output, Trouble};
@@ -205,17 +205,19 @@ impl Around<'_> {
     }
 
     /// Checks the claim about what runs. Only a CPU reset that loads code, or a power cycle, changes what runs.
-    fn runs(&self, runs: Runs) -> Result<(), String> {
+    fn runs(&self, runs: StartedCode) -> Result<(), String> {
         let trouble = self.trouble;
         let was_without_power = self.has_port_power || trouble.back_after_ms.is_some();
         match runs {
-            Runs::Written => claim(self.loads_code || was_without_power, || {
+            StartedCode::Written => claim(self.loads_code || was_without_power, || {
                 "\"runs\": \"written\", but neither a CPU reset nor a power cycle loaded the code".into()
             }),
-            Runs::Before => claim(!self.loads_code || !trouble.is_of_the_unit() || !trouble.unit_is_well(), || {
-                "\"runs\": \"before\", but the CPU reset loaded the code".into()
-            }),
-            Runs::Unknown => Ok(()),
+            StartedCode::Before => {
+                claim(!self.loads_code || !trouble.is_of_the_unit() || !trouble.unit_is_well(), || {
+                    "\"runs\": \"before\", but the CPU reset loaded the code".into()
+                })
+            }
+            StartedCode::Unknown => Ok(()),
         }
     }
 

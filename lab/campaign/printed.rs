@@ -1,6 +1,6 @@
 //! Parses a command's output, JSON or text, into its claims.
 
-use asmpatch::flash::behaviour::Runs;
+use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::progress::StoppedState;
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub struct Claims {
     /// The reported version of the running firmware.
     pub version: Option<String>,
     /// Whether the unit runs what was written, as the command judged it.
-    pub runs: Option<Runs>,
+    pub runs: Option<StartedCode>,
     /// The identity and serial number with which the unit returned.
     pub after: Option<(String, String)>,
 }
@@ -47,7 +47,7 @@ const STATES: [StoppedState; 9] = [
 ];
 
 /// Every judgement of what a unit runs.
-const RUNS: [Runs; 3] = [Runs::Written, Runs::Before, Runs::Unknown];
+const RUNS: [StartedCode; 3] = [StartedCode::Written, StartedCode::Before, StartedCode::Unknown];
 
 impl Claims {
     /// Parses the output, as far as it is about this unit.

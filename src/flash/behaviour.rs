@@ -105,7 +105,8 @@ impl fmt::Display for Behaviour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Runs {
+#[cfg_attr(feature = "schemas", schemars(rename = "Runs"))]
+pub enum StartedCode {
     /// It does.
     #[display("it runs what was written")]
     Written,
@@ -117,7 +118,7 @@ pub enum Runs {
     Unknown,
 }
 
-impl Runs {
+impl StartedCode {
     /// Judges a unit that has restarted without a power cycle, from its behaviour `before`, the behaviour of the
     /// `written` code, and its behaviour `now`.
     pub fn judge(before: &Behaviour, written: &Behaviour, now: &Behaviour) -> Self {
@@ -155,23 +156,23 @@ mod tests {
         };
         let vendor = || Behaviour { state: Some(BridgeState::Vendor), ..short() };
         for (before, written, now, runs) in [
-            (short(), long(), long(), Runs::Written),
-            (short(), long(), short(), Runs::Before),
-            (long(), short(), short(), Runs::Written),
-            (long(), short(), long(), Runs::Before),
-            (short(), short(), short(), Runs::Unknown),
-            (long(), long(), long(), Runs::Unknown),
-            (short(), mute(), short(), Runs::Unknown),
-            (mute(), long(), long(), Runs::Unknown),
-            (vendor(), open("custom 1"), open("custom 1"), Runs::Written),
-            (open("custom 1"), vendor(), vendor(), Runs::Written),
-            (open("custom 1"), vendor(), open("custom 1"), Runs::Before),
-            (open("custom 1"), open("custom 2"), open("custom 2"), Runs::Written),
-            (open("custom 1"), open("custom 1"), open("custom 1"), Runs::Unknown),
-            (of(1, None), of(2, None), of(2, None), Runs::Written),
-            (of(1, None), of(2, None), of(1, None), Runs::Before),
+            (short(), long(), long(), StartedCode::Written),
+            (short(), long(), short(), StartedCode::Before),
+            (long(), short(), short(), StartedCode::Written),
+            (long(), short(), long(), StartedCode::Before),
+            (short(), short(), short(), StartedCode::Unknown),
+            (long(), long(), long(), StartedCode::Unknown),
+            (short(), mute(), short(), StartedCode::Unknown),
+            (mute(), long(), long(), StartedCode::Unknown),
+            (vendor(), open("custom 1"), open("custom 1"), StartedCode::Written),
+            (open("custom 1"), vendor(), vendor(), StartedCode::Written),
+            (open("custom 1"), vendor(), open("custom 1"), StartedCode::Before),
+            (open("custom 1"), open("custom 2"), open("custom 2"), StartedCode::Written),
+            (open("custom 1"), open("custom 1"), open("custom 1"), StartedCode::Unknown),
+            (of(1, None), of(2, None), of(2, None), StartedCode::Written),
+            (of(1, None), of(2, None), of(1, None), StartedCode::Before),
         ] {
-            assert_eq!(Runs::judge(&before, &written, &now), runs, "{before}; {written}; {now}");
+            assert_eq!(StartedCode::judge(&before, &written, &now), runs, "{before}; {written}; {now}");
         }
     }
 

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  Port ─► Observation ─┐                        Allowed, Decision          FlashReport
-//!                       ├─► FlashPlan ─► Examined ─► decide ─► Terms ─► prepare ─► confirm ─► write ─► Runs
+//!                       ├─► FlashPlan ─► Examined ─► decide ─► Terms ─► prepare ─► confirm ─► write ─► StartedCode
 //!  Proof ───────────────┘      ▲                                          │                   │
 //!  Backup, FlashCopy ──────────┘                                          └─► backup_folder   └─► StoppedState ─► NextStep
 //! ```

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::bench::BenchReport;
 use crate::devices::Devices;
-use crate::flash::behaviour::Runs;
+use crate::flash::behaviour::StartedCode;
 use crate::flash::decide::Terms;
 use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::observe::Observation;
@@ -272,7 +272,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
     let firmware = job.subject.firmware();
     let device = report.location.to_string();
     match &report.after {
-        Some(after) if report.runs != Some(Runs::Before) => {
+        Some(after) if report.runs != Some(StartedCode::Before) => {
             outln!("{}: done: {firmware} under {}", device.shown(), after.id);
         }
         _ => {
@@ -319,8 +319,8 @@ fn power_words(report: &FlashReport) -> Option<&'static str> {
         return Some("a virtual unit loses its power when a command ends: the next command starts the new firmware");
     }
     Some(match report.runs {
-        Some(Runs::Before) => "unplug the unit once: it still runs the old firmware",
-        Some(Runs::Unknown | Runs::Written) => {
+        Some(StartedCode::Before) => "unplug the unit once: it still runs the old firmware",
+        Some(StartedCode::Unknown | StartedCode::Written) => {
             "unplug the unit once to be sure: old and new firmware behave alike, so asmpatch can't tell which one runs"
         }
         None => "unplug the unit once, wait five seconds, plug it in again: then it starts the new firmware",
@@ -364,7 +364,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     version: Option<String>,
     /// Whether it runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<Runs>,
+    runs: Option<StartedCode>,
     /// What the unit still needs before it surely runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
@@ -522,11 +522,11 @@ fn unit_json<'a>(
 }
 
 /// Says which firmware a unit runs to which `written` was flashed while it ran `before`.
-fn running_after(runs: Option<Runs>, before: Option<&str>, written: &str) -> String {
+fn running_after(runs: Option<StartedCode>, before: Option<&str>, written: &str) -> String {
     match (runs, before) {
         // The chip's memory has the old code until the power goes.
-        (Some(Runs::Before), Some(before)) => before.to_owned(),
-        (Some(Runs::Unknown), Some(before)) if before != written => format!("{before} or {written}"),
+        (Some(StartedCode::Before), Some(before)) => before.to_owned(),
+        (Some(StartedCode::Unknown), Some(before)) if before != written => format!("{before} or {written}"),
         _ => written.to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use asm2464_host::bridge::Location;
 
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
-use super::super::behaviour::Runs;
+use super::super::behaviour::StartedCode;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
 use super::super::fitting::Fit;
@@ -182,7 +182,7 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let read_back = NextStep::new(Why::ReadBack, Act::Verify(ImageRef::File("fw.bin".into())));
     for (after, expected) in [(None, Some(read_back)), (Some(there), None)] {
         let report = FlashReport::new(PLACE.parse().unwrap());
-        let outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
+        let outcome = UnitOutcome::Written(FlashReport { after, runs: Some(StartedCode::Written), ..report });
         let unit = FlashUnit { examined: Some(examined.clone()), ..unit_with(outcome) };
         assert_eq!(unit.next_step(&job), expected);
     }

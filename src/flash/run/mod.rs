@@ -40,7 +40,7 @@ use tracing::{debug, info};
 
 use super::access::{Access, FlashReader, UnitBlocks};
 use super::backup::Backup;
-use super::behaviour::{Behaviour, Runs};
+use super::behaviour::{Behaviour, StartedCode};
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
@@ -82,7 +82,7 @@ pub struct FlashReport {
     /// The version that the unit now reports.
     pub version: Option<FirmwareVersion>,
     /// Whether the unit runs what was written; `None` if this was not checked.
-    pub runs: Option<Runs>,
+    pub runs: Option<StartedCode>,
     /// Whether the unit needs a power cycle to run for certain what was written.
     pub needs_power: bool,
     /// Path of the backup.
@@ -105,7 +105,7 @@ impl FlashReport {
 
     /// Whether the unit is back and doesn't run its old firmware any more.
     pub fn is_back(&self) -> bool {
-        self.after.is_some() && self.runs != Some(Runs::Before)
+        self.after.is_some() && self.runs != Some(StartedCode::Before)
     }
 }
 

@@ -10,7 +10,7 @@ use asm2464_host::bridge::{CommandError, Port, UnitInfo, deadline};
 
 use super::Run;
 use crate::flash::access::Access;
-use crate::flash::behaviour::{Behaviour, Runs};
+use crate::flash::behaviour::{Behaviour, StartedCode};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::unit::Live;
@@ -79,7 +79,7 @@ impl Run<'_> {
         match found {
             Some(found) if self.plan.is_identity_of(&found) => Ok(()),
             // Written and read back, but the reset has not made the chip read its flash.
-            Some(_) if self.report.runs == Some(Runs::Before) && !is_replugged => Ok(()),
+            Some(_) if self.report.runs == Some(StartedCode::Before) && !is_replugged => Ok(()),
             Some(UnitInfo { id: found, state, .. }) => {
                 self.stands(StoppedState::OtherIdentity);
                 let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
@@ -169,8 +169,8 @@ impl Run<'_> {
         }
         let is_planned = self.plan.is_identity_of(found);
         let is_as_before = !is_planned && self.is_as_before(found);
-        (self.report.runs, self.report.needs_power) = (is_as_before.then_some(Runs::Before), true);
-        let runs = if is_as_before { format!(": {}", Runs::Before) } else { String::new() };
+        (self.report.runs, self.report.needs_power) = (is_as_before.then_some(StartedCode::Before), true);
+        let runs = if is_as_before { format!(": {}", StartedCode::Before) } else { String::new() };
         self.end(FlashStep::Return, &format!("{} ({}){runs}", found.id, found.state));
         if is_planned { self.prove(port, is_replugged, before).map(Some) } else { Ok(None) }
     }
@@ -184,7 +184,7 @@ impl Run<'_> {
     }
 
     fn needs_power(&self) -> bool {
-        self.report.runs != Some(Runs::Written)
+        self.report.runs != Some(StartedCode::Written)
     }
 
     /// Ends the run of a unit that has not been seen again.
@@ -286,10 +286,10 @@ impl Run<'_> {
         let runs = match written.contradiction(&now) {
             // After a replug the chip has loaded its code from flash.
             Some(error) if is_replugged => return Err(error),
-            None if is_replugged => Runs::Written,
-            _ => Runs::judge(before, &written, &now),
+            None if is_replugged => StartedCode::Written,
+            _ => StartedCode::judge(before, &written, &now),
         };
-        (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
+        (self.report.runs, self.report.needs_power) = (Some(runs), runs != StartedCode::Written);
         self.end(FlashStep::Prove, &format!("{now}: {runs}"));
         if !self.plan.reads_back() {
             self.compare(access.reader(), 1)?;

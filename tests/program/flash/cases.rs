@@ -14,7 +14,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{Behind, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::behaviour::Runs;
+use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::StoppedState;
@@ -171,18 +171,18 @@ pub fn patched_of(image: &Image, e4_extension: bool) -> Patched {
 #[test]
 fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
     let cases = [
-        ("cpu-reset = 'loads-code'\n", true, Runs::Written),
-        ("", true, Runs::Before),
-        ("port-power = true\n", true, Runs::Written),
-        ("cpu-reset = 'loads-code'\n", false, Runs::Unknown),
-        ("", false, Runs::Unknown),
-        ("port-power = true\n", false, Runs::Unknown),
+        ("cpu-reset = 'loads-code'\n", true, StartedCode::Written),
+        ("", true, StartedCode::Before),
+        ("port-power = true\n", true, StartedCode::Written),
+        ("cpu-reset = 'loads-code'\n", false, StartedCode::Unknown),
+        ("", false, StartedCode::Unknown),
+        ("port-power = true\n", false, StartedCode::Unknown),
     ];
     side_by_side(cases, |(scenario, e4_extension, runs)| {
         let rig = Rig::new(scenario);
         let report = rig.flash_image(&patched_with(e4_extension), None, true).unwrap();
         assert_eq!(report.runs, Some(runs), "{scenario} {e4_extension}");
-        assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {e4_extension}");
+        assert_eq!(report.needs_power, runs != StartedCode::Written, "{scenario} {e4_extension}");
         // If the reset proves nothing and the hub can switch the power, a power cycle follows.
         let is_cycled = report.steps.iter().any(|step| step.step == "power-cycle");
         assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {e4_extension}");

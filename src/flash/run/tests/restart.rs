@@ -9,7 +9,7 @@ fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power()
     rig.options.replug_deadline = Duration::from_secs(1);
     let report = rig.run().unwrap();
     assert_eq!(report.backup, None);
-    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Written), false));
     assert_eq!(rig.port.unit.lock().unwrap().restarts, [0x51]);
     assert_eq!(rig.count(0xE1), 2);
     let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
@@ -23,7 +23,7 @@ fn a_unit_that_was_in_its_boot_loader_and_has_left_it_runs_what_was_written() {
     let mut rig = rig(None);
     rig.port.has_switch = true;
     let report = rig.run().unwrap();
-    assert_eq!((report.runs, report.needs_power, rig.port.cycles), (Some(Runs::Written), false, 1));
+    assert_eq!((report.runs, report.needs_power, rig.port.cycles), (Some(StartedCode::Written), false, 1));
 }
 
 #[test]
@@ -78,20 +78,20 @@ fn what_runs_is_judged_by_what_differs_and_not_by_a_version_that_is_the_same() {
         rig
     };
     // Another version before shows whether the new or the old code runs.
-    for (loads_code, runs) in [(true, Runs::Written), (false, Runs::Before)] {
+    for (loads_code, runs) in [(true, StartedCode::Written), (false, StartedCode::Before)] {
         let mut rig = rig(Some(sample_image(1)));
         rig.port.unit.lock().unwrap().loads_code = loads_code;
         let report = rig.run().unwrap();
-        assert_eq!((report.runs, report.needs_power), (Some(runs), runs == Runs::Before));
+        assert_eq!((report.runs, report.needs_power), (Some(runs), runs == StartedCode::Before));
     }
     // The same version before and after.
     let report = rig_of_same().run().unwrap();
-    assert_eq!((report.runs, report.needs_power), (Some(Runs::Unknown), true));
+    assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Unknown), true));
     // After its power, the chip has loaded what was written.
     let mut rig = rig_of_same().returning(Some(Returns::AfterReplug));
     rig.options.replug_deadline = Duration::from_secs(1);
     let report = rig.run().unwrap();
-    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Written), false));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_unit_that_has_not_left_yet_is_awaited_and_one_that_is_back_is_not() {
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBeforeForAMoment));
     rig.options.return_deadline = Duration::from_secs(3600);
     let report = rig.run().unwrap();
-    assert_eq!((report.runs, rig.port.waits), (Some(Runs::Written), 2));
+    assert_eq!((report.runs, rig.port.waits), (Some(StartedCode::Written), 2));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
 fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
     let report = rig.run().unwrap();
-    assert_eq!((report.runs, report.needs_power), (Some(Runs::Before), true));
+    assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Before), true));
     assert_eq!(report.after.unwrap().id, UsbId::STOCK);
 }
 
@@ -161,7 +161,9 @@ fn the_old_firmware_shows_its_old_id_or_the_configured_one_if_another_kind_was_w
         }
         rig.plan.open = open;
         match rig.run() {
-            Ok(report) => assert_eq!((report.runs, report.needs_power, is_known), (Some(Runs::Before), true, true)),
+            Ok(report) => {
+                assert_eq!((report.runs, report.needs_power, is_known), (Some(StartedCode::Before), true, true))
+            }
             Err(stopped) => {
                 assert_eq!(stopped.error.code(), "asmpatch::flash::identity", "{stopped:?}");
                 assert!(stopped.error.to_string().contains(&format!("came back as {id} ")), "{stopped:?}");
@@ -211,6 +213,6 @@ fn the_cable_follows_where_the_old_code_answers_and_no_hub_switches_the_power() 
         let mut count = 0;
         let mut progress = |event: FlashEvent<'_>| count += usize::from(matches!(event, FlashEvent::Replug));
         let report = run(&mut rig.port, &rig.plan, &rig.options, &mut progress, Interrupt::never()).unwrap();
-        assert_eq!((count, report.runs, report.needs_power), (asked, Some(Runs::Written), false));
+        assert_eq!((count, report.runs, report.needs_power), (asked, Some(StartedCode::Written), false));
     }
 }

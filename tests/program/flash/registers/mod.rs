@@ -18,7 +18,7 @@ use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::{ControlError, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::behaviour::Runs;
+use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
@@ -136,7 +136,7 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         assert!(after[SLOT_LEN..] == before[SLOT_LEN..], "{number}: behind it");
         assert_eq!(report.after.unwrap().state, becomes, "{number}");
         if was != becomes {
-            assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false), "{number}");
+            assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Written), false), "{number}");
         }
         assert_eq!(state(&rig), becomes, "{number}");
         before = after;
@@ -147,7 +147,7 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         let blocks = rig.cells();
         assert_eq!(state(&rig), BridgeState::BootLoader);
         let report = flash(&rig, &wanted).unwrap();
-        assert_eq!(report.runs, Some(Runs::Written));
+        assert_eq!(report.runs, Some(StartedCode::Written));
         assert_eq!(report.after.unwrap().state, becomes);
         // The boot loader can't read the unit's blocks, so the known blocks are written.
         let [zero, one] = asm2464::firmware::known_blocks();
@@ -201,15 +201,15 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
 #[test]
 fn open_firmware_is_restarted_through_its_register_and_power_cycled_only_if_it_answers_again() {
     let cases = [
-        ("cpu-reset = 'loads-code'\nport-power = true\n", BridgeState::Vendor, Runs::Written, false),
-        ("port-power = true\n", BridgeState::Vendor, Runs::Written, true),
-        ("", BridgeState::OpenFirmware, Runs::Before, false),
+        ("cpu-reset = 'loads-code'\nport-power = true\n", BridgeState::Vendor, StartedCode::Written, false),
+        ("port-power = true\n", BridgeState::Vendor, StartedCode::Written, true),
+        ("", BridgeState::OpenFirmware, StartedCode::Before, false),
     ];
     side_by_side(cases, |(scenario, becomes, runs, cycles)| {
         let rig = Rig::new(&format!("factory = 'open'\n{scenario}"));
         let report = flash(&rig, &stock()).unwrap();
         assert_eq!((report.after.unwrap().state, report.runs), (becomes, Some(runs)), "{scenario}");
-        assert_eq!(report.needs_power, runs == Runs::Before, "{scenario}");
+        assert_eq!(report.needs_power, runs == StartedCode::Before, "{scenario}");
         let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
         assert!(steps.contains(&"restart"), "{scenario}: {steps:?}");
         assert_eq!(steps.contains(&"power-cycle"), cycles, "{scenario}: {steps:?}");
@@ -239,7 +239,7 @@ fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_prov
     options.replug_deadline = Duration::from_secs(10);
     let mut cable = cable(port.unit().clone());
     let report = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap();
-    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Written), false));
     let after = report.after.unwrap();
     assert_eq!((after.id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(report.version, Some(image.version()));

@@ -7,7 +7,7 @@ use crate::advice::Hands;
 use crate::devices::{Devices, KnownDevice};
 use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
-use crate::flash::observe::Running;
+use crate::flash::observe::ObservedFirmware;
 use crate::image::{Images, open_build_lacks};
 use crate::restart::retrains;
 use crate::shell;
@@ -194,7 +194,7 @@ fn row(
         }
         BridgeState::Vendor => match running(&row.unit, args.probe, known, capture) {
             Ok(running) => {
-                let (runs, behind) = (running.runs(images), running.behind());
+                let (runs, behind) = (running.running_firmware(images), running.behind());
                 row.notes.extend(note_on(&behind, &runs, &reset_command(&row.unit, run)));
                 row.version = running.version.map(|version| version.to_string());
                 row.behind = Some(behind.to_string());
@@ -221,14 +221,19 @@ enum NotAsked {
 }
 
 /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
-fn running(unit: &UnitInfo, probe: bool, known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Running, NotAsked> {
+fn running(
+    unit: &UnitInfo,
+    probe: bool,
+    known: &Arc<Devices>,
+    capture: Option<&Capture>,
+) -> Result<ObservedFirmware, NotAsked> {
     if !probe && let Some(driver) = &unit.driver {
         return Err(NotAsked::HeldBy(driver.clone()));
     }
     let ask = || {
         let mut port = unit::port(known, Some(&Selector::from(&unit.location)), capture)?;
         let mut access = Access::open(&mut *port)?;
-        Ok(Running::of(&mut access, unit.state)?)
+        Ok(ObservedFirmware::of(&mut access, unit.state)?)
     };
     ask().map_err(NotAsked::Failed)
 }

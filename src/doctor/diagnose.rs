@@ -241,7 +241,7 @@ fn firmware(facts: &Facts, runtime: &Runtime) -> (Finding, Option<&'static str>)
     if let Asked::Failed(trouble) = &facts.contents {
         return (problem(Bad, trouble), None);
     }
-    let runs = facts.contents.answer().map(Contents::runs);
+    let runs = facts.contents.answer().map(Contents::running_firmware);
     let (what, drives) = match (&runs, facts.unit.state) {
         // The advice depends on the unit's backups, and is added elsewhere.
         (_, BridgeState::BootLoader) => return (line(Bad, format!("the boot loader in ROM, under {id}")), None),

@@ -18,7 +18,7 @@ const E4_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The firmware that runs, and the contents of the flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct ObservedFirmware {
     /// The unit's state, as its USB interface shows it.
     pub state: BridgeState,
     /// The version, read by E4.
@@ -31,7 +31,7 @@ pub struct Running {
     pub storage: Option<Storage>,
 }
 
-impl Running {
+impl ObservedFirmware {
     /// Examines an opened unit. Anything that it does not answer stays unknown.
     ///
     /// # Errors
@@ -91,8 +91,8 @@ impl Running {
     }
 
     /// The firmware that runs on the unit, if it can be determined.
-    pub fn runs(&self, images: &Images) -> RunningFirmware {
-        self.contents(images).runs()
+    pub fn running_firmware(&self, images: &Images) -> RunningFirmware {
+        self.contents(images).running_firmware()
     }
 
     /// What runs, and the image in the flash as what it is.
@@ -137,7 +137,7 @@ pub struct Observation {
     /// Its configuration blocks.
     pub blocks: UnitBlocks,
     /// The running firmware and what is behind the bridge.
-    pub running: Running,
+    pub running: ObservedFirmware,
     /// Whether the system allowed an exclusive open of the disk. If not, only mounts, swap and holders were checked.
     pub is_disk_checked: bool,
 }
@@ -153,7 +153,7 @@ impl Observation {
         let mut access = Access::open(port)?;
         let blocks = access.blocks(attached.state)?;
         interrupt.check()?;
-        let running = Running::of(&mut access, attached.state)?;
+        let running = ObservedFirmware::of(&mut access, attached.state)?;
         interrupt.check()?;
         // Opening the port has checked the disk.
         let is_disk_checked = port.is_disk_checked();

@@ -1,7 +1,7 @@
 //! Questions to a unit, one function each. Every command asks through these, so that all of them know the same.
 //!
 //! Asking can change a unit, so a function says what it changes and in which order it asks. Contents of the flash and
-//! what is behind vendor firmware have their own: [`Running`](crate::flash::observe::Running) and
+//! what is behind vendor firmware have their own: [`Running`](crate::flash::observe::ObservedFirmware) and
 //! [`Storage`](asm2464_host::bridge::Storage).
 
 use asm2464::interrupt::Interrupt;

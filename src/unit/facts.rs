@@ -152,7 +152,7 @@ impl Contents {
     }
 
     /// The firmware that runs on the unit, if it can be determined.
-    pub fn runs(&self) -> RunningFirmware {
+    pub fn running_firmware(&self) -> RunningFirmware {
         if self.state != BridgeState::Vendor {
             return RunningFirmware::Other(self.state);
         }

@@ -15,7 +15,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{Behind, Port as _, Storage};
 use asmpatch::doctor::{DoctorOptions, Wanted, diagnose, examine};
 use asmpatch::flash::access::Access;
-use asmpatch::flash::observe::{Observation, Running};
+use asmpatch::flash::observe::{Observation, ObservedFirmware};
 use asmpatch::restart::{Level, RestartOptions, restart};
 use asmpatch::unit::{Purpose, spare_ssd};
 use serde_json::Value;
@@ -521,7 +521,7 @@ fn sees_ssd(asker: &str, port: &mut VirtualPort) -> Option<bool> {
     match asker {
         "list" => {
             let mut access = Access::open(port).unwrap();
-            Some(of(&Running::of(&mut access, BridgeState::Vendor).unwrap().behind()))
+            Some(of(&ObservedFirmware::of(&mut access, BridgeState::Vendor).unwrap().behind()))
         }
         "doctor" => {
             let (info, images) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap().into());

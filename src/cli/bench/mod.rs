@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::bench::comparison::{self, AskedRows, ComparedRow, RowChange};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point};
 use crate::flash::access::Access;
-use crate::flash::observe::Running;
+use crate::flash::observe::ObservedFirmware;
 use crate::image::{Firmware, Images};
 use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, Purpose, Selector, Unit};
@@ -295,7 +295,7 @@ fn answers_no_write(info: &UnitInfo, args: &Args, capture: Option<&Capture>) -> 
         let mut unit = unit::again(&args.device.port.ids.load()?, info, capture)?;
         let mut access = Access::open(unit.port())?;
         let images = Images::from(PatchDirs::default().load()?);
-        Ok::<_, AnyFailure>(Running::of(&mut access, info.state)?.runs(&images))
+        Ok::<_, AnyFailure>(ObservedFirmware::of(&mut access, info.state)?.running_firmware(&images))
     };
     match ask() {
         Ok(RunningFirmware::Flashed(firmware)) if !firmware.answers_writes() => Some(firmware),

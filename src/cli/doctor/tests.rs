@@ -577,12 +577,12 @@ fn a_report_is_diagnosed_again_with_the_same_page_and_new_or_missing_facts_are_n
 fn firmware_whose_longest_e4_is_not_that_of_the_image_in_the_flash_is_another() {
     let mut seen = examined("", &practice::image(), DoctorOptions::default());
     let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
-    assert!(matches!(contents.runs(), RunningFirmware::Flashed(_)), "{contents:#?}");
+    assert!(matches!(contents.running_firmware(), RunningFirmware::Flashed(_)), "{contents:#?}");
     contents.e4_extension = Some(true);
-    assert!(matches!(contents.runs(), RunningFirmware::OtherThanFlashed(_)), "{contents:#?}");
+    assert!(matches!(contents.running_firmware(), RunningFirmware::OtherThanFlashed(_)), "{contents:#?}");
     // What the unit didn't say contradicts nothing.
     contents.e4_extension = None;
-    assert!(matches!(contents.runs(), RunningFirmware::Flashed(_)), "{contents:#?}");
+    assert!(matches!(contents.running_firmware(), RunningFirmware::Flashed(_)), "{contents:#?}");
 }
 
 #[test]

@@ -345,7 +345,7 @@ mod tests {
     use clap::FromArgMatches as _;
 
     use super::*;
-    use crate::flash::observe::Running;
+    use crate::flash::observe::ObservedFirmware;
     use crate::image::{Rewritable, samples};
     use crate::tests::unit;
 
@@ -354,7 +354,7 @@ mod tests {
         let matches = crate::cli::command().try_get_matches_from(["asmpatch", "flash", "240417"]).unwrap();
         let args = Args::from_arg_matches(matches.subcommand().unwrap().1).unwrap();
         let attached = UnitInfo { state, ..unit("9-9", "LAB-07") };
-        let running = Running { state, version: None, parts: None, e4_extension: None, storage: None };
+        let running = ObservedFirmware { state, version: None, parts: None, e4_extension: None, storage: None };
         let seen = Observation { attached, blocks: [None, None], running, is_disk_checked: true };
         let proof = samples::proof(&practice::image(), Rewritable::Yes);
         let subject = NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false };

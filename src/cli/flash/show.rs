@@ -46,7 +46,7 @@ pub fn heading(seen: &Observation, plan: &FlashPlan, job: &FlashJob) -> String {
     format!(
         "{}: {} under {id}{serial}",
         location.to_string().shown(),
-        seen.running.runs(&job.images).to_string().shown()
+        seen.running.running_firmware(&job.images).to_string().shown()
     )
 }
 
@@ -481,8 +481,10 @@ fn unit_json<'a>(
         (_, None) => None,
     };
     let written = firmware.to_string();
-    let before =
-        seen.map(|seen| UnitAndFirmware { unit: &seen.attached, firmware: seen.running.runs(&job.images).to_string() });
+    let before = seen.map(|seen| UnitAndFirmware {
+        unit: &seen.attached,
+        firmware: seen.running.running_firmware(&job.images).to_string(),
+    });
     let after = after.map(|unit| {
         let before = before.as_ref().map(|before| before.firmware.as_str());
         let firmware = match (&error, report) {

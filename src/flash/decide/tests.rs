@@ -10,7 +10,7 @@ use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
 use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{Fit, FittingBackup};
-use super::super::observe::Running;
+use super::super::observe::ObservedFirmware;
 use super::samples::{block_one, block_zero};
 use super::*;
 use crate::image::samples;
@@ -37,7 +37,7 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     let parts = image.map(|image| Slot::of([&[0; 128]; 2], &image.to_file()).parts().map(<[u8]>::to_vec));
     let version = image.map(Image::version);
     let e4_extension = image.map(|_| false);
-    let running = Running { state, version, parts, e4_extension, storage: None };
+    let running = ObservedFirmware { state, version, parts, e4_extension, storage: None };
     Observation { attached, blocks, running, is_disk_checked: true }
 }
 

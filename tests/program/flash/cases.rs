@@ -15,7 +15,7 @@ use asm2464_host::bridge::{Behind, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::behaviour::StartedCode;
-use asmpatch::flash::observe::Running;
+use asmpatch::flash::observe::ObservedFirmware;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::StoppedState;
 use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
@@ -289,7 +289,7 @@ fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
     let state = port.attached().unwrap().state;
     let mut bridge = port.open().unwrap();
     bridge.xdata_write(asm2464::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
-    let running = Running::of(&mut Access::Commands(bridge), state).unwrap();
+    let running = ObservedFirmware::of(&mut Access::Commands(bridge), state).unwrap();
     assert!(
         matches!(&running.behind(), Behind::Initialised(variables) if variables.contains("0x054b")),
         "{:?}",

@@ -8,7 +8,7 @@ use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
 use asmpatch::flash::access::Access;
 use asmpatch::flash::identity::neutral_blocks;
-use asmpatch::flash::observe::Running;
+use asmpatch::flash::observe::ObservedFirmware;
 use serde_json::Value;
 
 use crate::chip_images;
@@ -322,7 +322,7 @@ fn version(blocks: &[ConfigBlock; 2]) -> Option<FirmwareVersion> {
     fs::write(rig.dir().join("flash.bin"), cells).unwrap();
     let mut port = rig.port();
     let state = port.attached().unwrap().state;
-    Running::of(&mut Access::open(&mut port).ok()?, state).ok()?.version
+    ObservedFirmware::of(&mut Access::open(&mut port).ok()?, state).ok()?.version
 }
 
 #[test]

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub enum FlashStep {
     /// Opens the unit and checks that it is still the plan's.
     #[display("open")]
-    Open,
+    Claim,
     /// Reads everything and saves it.
     #[display("back up")]
     Backup,

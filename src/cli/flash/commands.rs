@@ -304,7 +304,7 @@ mod tests {
     fn unit(left: StoppedState, writes: Writes, backup: Option<&str>) -> WrittenUnit {
         WrittenUnit {
             location: at("1-2"),
-            during: FlashStep::Open,
+            during: FlashStep::Claim,
             left,
             backup: backup.map(PathBuf::from),
             invoked: Arc::new(invoked(writes)),

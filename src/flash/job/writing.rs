@@ -16,7 +16,7 @@ use crate::flash::fitting::offers;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
-use crate::flash::run::{self, Confirmed, FlashOptions, FlashReport, Opened, Prepared, Stopped};
+use crate::flash::run::{self, ClaimedUnit, Confirmed, FlashOptions, FlashReport, Prepared, Stopped};
 
 /// What a unit's write needs, and what it reports to.
 struct UnitWrite<'a> {
@@ -52,7 +52,7 @@ impl FlashJob {
             let location = &seen.attached.location;
             written.push(WrittenUnit {
                 location: location.clone(),
-                during: FlashStep::Open,
+                during: FlashStep::Claim,
                 left: StoppedState::Untouched,
                 backup: None,
                 invoked,
@@ -84,7 +84,7 @@ impl FlashJob {
     fn write_each(&self, writes: Vec<UnitWrite<'_>>, units: &[WrittenUnit], ended: Ended<'_>) -> Vec<UnitOutcome> {
         let numbered = named(writes.into_iter().zip(units).enumerate(), |(_, (_, unit))| &unit.location);
         at_once(numbered, &|(number, (mut write, unit)): (usize, (UnitWrite<'_>, &WrittenUnit))| {
-            let written = self.prepare(&mut write).and_then(Opened::confirm).and_then(Opened::write);
+            let written = self.prepare(&mut write).and_then(ClaimedUnit::confirm).and_then(ClaimedUnit::write);
             let outcome = self.outcome(unit, written);
             ended(number, &outcome);
             outcome
@@ -101,10 +101,10 @@ impl FlashJob {
     ) -> Result<Vec<UnitOutcome>, Vec<UnitOutcome>> {
         let all = named(writes.iter_mut().zip(units), |(_, unit)| &unit.location);
         let prepared = at_once(all, &|(write, _): (&mut UnitWrite<'_>, &WrittenUnit)| self.prepare(write));
-        let prepared = named(self.unless_one_stopped(prepared, units, ended)?, Opened::location);
-        let confirmed = at_once(prepared, &|unit: Opened<'_, Prepared>| unit.confirm());
-        let confirmed = named(self.unless_one_stopped(confirmed, units, ended)?, Opened::location);
-        let written = at_once(confirmed, &|unit: Opened<'_, Confirmed>| unit.write());
+        let prepared = named(self.unless_one_stopped(prepared, units, ended)?, ClaimedUnit::location);
+        let confirmed = at_once(prepared, &|unit: ClaimedUnit<'_, Prepared>| unit.confirm());
+        let confirmed = named(self.unless_one_stopped(confirmed, units, ended)?, ClaimedUnit::location);
+        let written = at_once(confirmed, &|unit: ClaimedUnit<'_, Confirmed>| unit.write());
         let mut outcomes = Vec::new();
         for (number, (written, unit)) in written.into_iter().zip(units).enumerate() {
             let outcome = self.outcome(unit, written);
@@ -118,10 +118,10 @@ impl FlashJob {
     /// back to the system.
     fn unless_one_stopped<'u, Phase>(
         &self,
-        opened: Vec<Result<Opened<'u, Phase>, Box<Stopped>>>,
+        opened: Vec<Result<ClaimedUnit<'u, Phase>, Box<Stopped>>>,
         units: &[WrittenUnit],
         ended: Ended<'_>,
-    ) -> Result<Vec<Opened<'u, Phase>>, Vec<UnitOutcome>> {
+    ) -> Result<Vec<ClaimedUnit<'u, Phase>>, Vec<UnitOutcome>> {
         let stopped = opened.iter().zip(units).filter(|(opened, _)| opened.is_err());
         let because = stopped.map(|(_, unit)| unit.location.to_string()).collect::<Vec<_>>().join(", ");
         if because.is_empty() {
@@ -139,7 +139,7 @@ impl FlashJob {
         Err(outcomes)
     }
 
-    fn prepare<'b>(&self, write: &'b mut UnitWrite<'_>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
+    fn prepare<'b>(&self, write: &'b mut UnitWrite<'_>) -> Result<ClaimedUnit<'b, Prepared>, Box<Stopped>> {
         let UnitWrite { port, plan, options, progress } = write;
         run::prepare(&mut **port, plan, options, &mut **progress, self.interrupt)
     }

@@ -1,7 +1,7 @@
 //! Carries out a plan: backup, write, readback, restart, the unit's return, and the proof of what it then runs.
 //!
-//! The phases of a run are types: [`prepare`] does everything that can fail before the first write, [`Opened::confirm`]
-//! checks that the unit is still the same, and only what this returns can [write](Opened::write). Several units that are
+//! The phases of a run are types: [`prepare`] does everything that can fail before the first write, [`ClaimedUnit::confirm`]
+//! checks that the unit is still the same, and only what this returns can [write](ClaimedUnit::write). Several units that are
 //! written together pass each phase before any of them enters the next.
 //!
 //! `commands` or `registers` writes the flash, depending on the running firmware. `power` starts what was written and
@@ -122,7 +122,7 @@ pub struct Stopped {
     pub report: FlashReport,
 }
 
-/// Carries out `plan` on the unit at `port`: all [phases](Opened), one after the other.
+/// Carries out `plan` on the unit at `port`: all [phases](ClaimedUnit), one after the other.
 ///
 /// Reads everything back if the unit's state allows it, otherwise after its return, and writes again what differs.
 ///
@@ -142,7 +142,7 @@ pub fn run(
 }
 
 /// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
-pub struct Opened<'a, Phase> {
+pub struct ClaimedUnit<'a, Phase> {
     run: Run<'a>,
     port: &'a mut dyn Port,
     access: Access,
@@ -168,7 +168,7 @@ pub fn prepare<'a>(
     options: &'a FlashOptions,
     observer: &'a mut FlashProgress<'a>,
     interrupt: Interrupt<'a>,
-) -> Result<Opened<'a, Prepared>, Box<Stopped>> {
+) -> Result<ClaimedUnit<'a, Prepared>, Box<Stopped>> {
     let report = FlashReport::new(port.location());
     let run = Run {
         plan,
@@ -177,28 +177,28 @@ pub fn prepare<'a>(
         observer,
         report,
         left: StoppedState::Untouched,
-        during: FlashStep::Open,
+        during: FlashStep::Claim,
         backup: None,
         slot: None,
         protection: None,
     };
     let (run, (access, before)) = run.stage(|run| run.prepare(port))?;
-    Ok(Opened { run, port, access, before, phase: PhantomData })
+    Ok(ClaimedUnit { run, port, access, before, phase: PhantomData })
 }
 
-impl<'a> Opened<'a, Prepared> {
+impl<'a> ClaimedUnit<'a, Prepared> {
     /// Checks that the unit is still the one that was prepared: others may have been prepared meanwhile.
     ///
     /// # Errors
     /// [`Stopped`], with [`StoppedState::Untouched`].
-    pub fn confirm(self) -> Result<Opened<'a, Confirmed>, Box<Stopped>> {
+    pub fn confirm(self) -> Result<ClaimedUnit<'a, Confirmed>, Box<Stopped>> {
         let Self { run, port, mut access, before, .. } = self;
         let (run, ()) = run.stage(|run| run.confirm(port, &mut access))?;
-        Ok(Opened { run, port, access, before, phase: PhantomData })
+        Ok(ClaimedUnit { run, port, access, before, phase: PhantomData })
     }
 }
 
-impl Opened<'_, Confirmed> {
+impl ClaimedUnit<'_, Confirmed> {
     /// Writes, reads back, restarts the unit, and checks what it runs.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl Opened<'_, Confirmed> {
     }
 }
 
-impl<Phase> Opened<'_, Phase> {
+impl<Phase> ClaimedUnit<'_, Phase> {
     /// The unit's port.
     pub fn location(&self) -> &Location {
         &self.run.report.location
@@ -341,14 +341,14 @@ impl Run<'_> {
     }
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
-        self.begin(FlashStep::Open);
+        self.begin(FlashStep::Claim);
         self.check_identity(port)?;
         let mut access = Access::open(port)?;
         if let Access::Registers(flash) = &mut access {
             flash.set_budget(self.options.budget);
         }
         self.check_blocks(&mut access)?;
-        self.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.id, self.plan.attached.state));
+        self.end(FlashStep::Claim, &format!("{} ({})", self.plan.attached.id, self.plan.attached.state));
         Ok(access)
     }
 

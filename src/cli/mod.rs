@@ -51,7 +51,7 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser,
 
 use self::context::Context;
 use self::errors::Exit;
-pub use self::flash::commands;
+pub use self::flash::steps;
 pub use self::invocation::Invocation;
 use self::log::LogArgs;
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{BackupPlace, PatchDirs, PortArgs};
-use super::flash::commands::lines;
+use super::flash::steps::lines;
 use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, diagnose_tunnels, examine};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
@@ -34,7 +34,7 @@ use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
 use super::context::Context;
-use super::flash::commands::WordedStep;
+use super::flash::steps::WordedStep;
 use super::{command_line, print, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;

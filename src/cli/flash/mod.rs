@@ -1,10 +1,10 @@
 //! The `asmpatch flash` command: writes an image to one or more units.
 
 pub(super) mod ask;
-pub mod commands;
 pub(super) mod held;
 mod screen;
 pub(super) mod show;
+pub mod steps;
 mod summary;
 mod writing_run;
 

@@ -24,7 +24,7 @@ use asm2464::{AnyFailure, Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
 use serde::Serialize;
 
-use super::commands::{self, WordedStep};
+use super::steps::{self, WordedStep};
 use super::summary::UnitResult;
 use crate::cli::bench::self_test::SelfTest;
 use crate::cli::context::{self, ErrorJson};
@@ -286,7 +286,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let Some(command) = commands::way_back(unit, run) {
+    if let Some(command) = steps::way_back(unit, run) {
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
     let mut begin = "next, ";
@@ -299,9 +299,9 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure, run: &Invocation) {
     let WrittenUnit { location, invoked, .. } = &failure.unit;
-    context::report_helped(failure, &commands::help(failure, run));
+    context::report_helped(failure, &steps::help(failure, run));
     let steps = WordedStep::each(&failure.steps, run, invoked.serial.as_ref(), location);
-    commands::lines(&steps).iter().for_each(|line| errln!("        {line}"));
+    steps::lines(&steps).iter().for_each(|line| errln!("        {line}"));
 }
 
 impl Coded for FlashFailure {
@@ -457,7 +457,7 @@ fn unit_json<'a>(
     let firmware = job.subject.firmware();
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.coded(), &run.for_one(unit.location())).at(&unit.device);
-        UnitErrorJson { error, left: StoppedState::Untouched, recovery: commands::instead(unit, run) }
+        UnitErrorJson { error, left: StoppedState::Untouched, recovery: steps::instead(unit, run) }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
@@ -466,7 +466,7 @@ fn unit_json<'a>(
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
-            let error = ErrorJson::of(&failure.error, run).at(&unit.device).helped(commands::help(failure, run));
+            let error = ErrorJson::of(&failure.error, run).at(&unit.device).helped(steps::help(failure, run));
             let WrittenUnit { left, location, .. } = &failure.unit;
             let recovery = WordedStep::each(&failure.steps, run, failure.unit.invoked.serial.as_ref(), location);
             (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
@@ -504,7 +504,7 @@ fn unit_json<'a>(
         } else {
             UnitResult::of(unit)
         },
-        next: commands::next(unit, job, run).map(|command| command.to_string()),
+        next: steps::next(unit, job, run).map(|command| command.to_string()),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
         before,

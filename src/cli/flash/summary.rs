@@ -8,7 +8,7 @@ use asm2464::escape::Escape as _;
 use derive_more::Display;
 use serde::Serialize;
 
-use super::commands;
+use super::steps;
 use crate::cli::invocation::Invocation;
 use crate::cli::table;
 
@@ -60,7 +60,7 @@ impl UnitResult {
 
 /// Prints a table of several units, then how many have each result.
 pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
-    let back = units.iter().filter_map(|unit| commands::way_back(unit, run));
+    let back = units.iter().filter_map(|unit| steps::way_back(unit, run));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
@@ -77,7 +77,7 @@ pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
             UnitResult::of(unit).to_string(),
-            commands::next(unit, job, run)
+            steps::next(unit, job, run)
                 .map_or_else(|| otherwise(UnitResult::of(unit)).to_owned(), |command| command.to_string()),
         ]
     };

@@ -24,7 +24,7 @@ use asm2464_host::bridge::Port;
 
 use super::held;
 use super::screen::Screen;
-use super::{WritingArgs, ask, commands, show, summary};
+use super::{WritingArgs, ask, show, steps, summary};
 use crate::cli::arguments::{self, Recording, opened};
 use crate::cli::bench::self_test::{self, SelfTest};
 use crate::cli::context::{self, Context, Deadlines};
@@ -229,7 +229,7 @@ impl<'a> WritingRun<'a> {
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.report_of(unit, failure.coded());
-                    commands::lines(&commands::instead(unit, &self.context.invocation))
+                    steps::lines(&steps::instead(unit, &self.context.invocation))
                         .iter()
                         .for_each(|line| errln!("        {line}"));
                 }
@@ -246,7 +246,7 @@ impl<'a> WritingRun<'a> {
             let mut lines =
                 show::plan(seen, plan, job, &unit.terms, job.options.backup_into.as_deref(), self.context.is_verbose());
             lines.extend(
-                commands::lines(&commands::instead(unit, &self.context.invocation))
+                steps::lines(&steps::instead(unit, &self.context.invocation))
                     .iter()
                     .map(|line| format!("            {line}")),
             );
@@ -338,7 +338,7 @@ impl<'a> WritingRun<'a> {
 fn untested(report: &FlashReport, run: &Invocation) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
     let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
-    let bench = commands::command(&Act::Bench, run, None, &report.location);
+    let bench = steps::command(&Act::Bench, run, None, &report.location);
     Failure::new(label, message).helped(bench.map(|bench| format!("once it is: `{bench}`"))).into()
 }
 

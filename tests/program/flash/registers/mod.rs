@@ -27,7 +27,7 @@ use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::patch::Patched;
 
 use asmpatch::cli::Invocation;
-use asmpatch::cli::commands::{self, WordedStep};
+use asmpatch::cli::steps::{self, WordedStep};
 use asmpatch::patch::ConfigEdits;
 
 use crate::chip_images;

@@ -47,7 +47,7 @@ pub struct Patch {
     /// configuration.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schemars(with = "Vec<String>"))]
-    pub images: Vec<PatchedImage>,
+    pub images: Vec<ImageHunks>,
     /// The fields of configuration block 0 that flashing changes.
     #[serde(default)]
     pub config: ConfigEdits,
@@ -85,7 +85,7 @@ pub enum PatchEffect {
 /// A patch's changes to one image.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PatchedImage {
+pub struct ImageHunks {
     /// The unpatched image that the hunks are for.
     pub sha256: Sha256Digest,
     /// A name for people, such as a version.
@@ -95,7 +95,7 @@ pub struct PatchedImage {
 }
 
 /// Serialized as its name.
-impl Serialize for PatchedImage {
+impl Serialize for ImageHunks {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.name)
     }

@@ -7,7 +7,7 @@ use crate::flash::backup::BackedUpUnit;
 use crate::flash::backup_folder;
 use crate::flash::fitting::FiledBackup;
 use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::whole_flash::{self, WholeFlash};
+use crate::flash::whole_flash::{self, WholeFlashReport};
 use crate::image::OpenImage;
 use asm2464::escape::Escape as _;
 use asm2464::progress::Progress as _;
@@ -76,7 +76,7 @@ pub(super) struct BackupJson {
     restorable: bool,
     /// With --whole-flash: the copy of the whole flash.
     #[serde(skip_serializing_if = "Option::is_none")]
-    whole_flash: Option<WholeFlash>,
+    whole_flash: Option<WholeFlashReport>,
     /// With --whole-flash: why there is no copy of the whole flash. The backup is complete without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     whole_flash_error: Option<ErrorJson>,
@@ -229,7 +229,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
 }
 
-fn copy_words(copy: &WholeFlash) -> String {
+fn copy_words(copy: &WholeFlashReport) -> String {
     let how = match copy.resumed_at {
         _ if !copy.is_new => " (already there, with the same content)".to_owned(),
         0 => String::new(),

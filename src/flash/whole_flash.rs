@@ -34,7 +34,7 @@ const CHECKPOINTS: usize = 8;
 /// A copy of a whole flash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "WholeFlashJson"))]
-pub struct WholeFlash {
+pub struct WholeFlashReport {
     /// The copy.
     #[serde(serialize_with = "path_as_text")]
     #[cfg_attr(feature = "schemas", schemars(with = "String"))]
@@ -68,7 +68,7 @@ pub fn copy(
     folder: &Path,
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
-) -> Result<WholeFlash, AnyFailure> {
+) -> Result<WholeFlashReport, AnyFailure> {
     let Access::Registers(flash) = access else { return Err(only_commands(&backup.unit).into()) };
     let id = flash.id();
     // A flash of 16 MiB takes longer than any write.
@@ -91,7 +91,7 @@ fn copy_by(
     folder: &Path,
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
-) -> Result<WholeFlash, AnyFailure> {
+) -> Result<WholeFlashReport, AnyFailure> {
     let size = jedec_id.capacity().ok_or_else(|| unknown_size(jedec_id))?;
     let whole = folder.join(WHOLE_FLASH);
     let earlier = finished(&whole, size)?;
@@ -143,7 +143,7 @@ fn copy_by(
     }
     discard();
     let sha256 = Sha256Digest::of(&bytes);
-    Ok(WholeFlash { file: whole, is_new: earlier.is_none(), size, resumed_at, sha256, jedec_id })
+    Ok(WholeFlashReport { file: whole, is_new: earlier.is_none(), size, resumed_at, sha256, jedec_id })
 }
 
 /// Reads the copy that an earlier run has finished; `None` if there is none.
@@ -278,7 +278,7 @@ mod tests {
             Self { home, backup, jedec_id: ID, cells, sectors_left: usize::MAX, reads: 0 }
         }
 
-        fn copy(&mut self) -> Result<WholeFlash, AnyFailure> {
+        fn copy(&mut self) -> Result<WholeFlashReport, AnyFailure> {
             let Self { home, backup, jedec_id, cells, sectors_left, reads } = self;
             *reads = 0;
             let mut read = |FlashAddress(at)| {

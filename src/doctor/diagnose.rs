@@ -16,7 +16,7 @@ use crate::image::open_build_lacks;
 use crate::restart::retrains;
 use crate::runtimes::{Drives, OPEN_RUNTIME, PATCHED_RUNTIME, Runtime};
 use crate::unit::facts::{
-    Asked, Contents, Facts, FlashPart, PipeState, Problem, RequestTimes, RunningFirmware, SLOW_GOVERNOR,
+    Asked, Contents, Facts, FlashChip, PipeState, Problem, RequestTimes, RunningFirmware, SLOW_GOVERNOR,
 };
 
 /// The runtime of a device that the user expects and that asmpatch does not know.
@@ -281,7 +281,7 @@ fn flash(facts: &Facts) -> Option<Finding> {
         return None;
     }
     Some(match (&facts.flash_part, facts.unit.state) {
-        (Asked::Is(FlashPart { jedec_id, status, protection }), _) => {
+        (Asked::Is(FlashChip { jedec_id, status, protection }), _) => {
             let maker = jedec_id.maker().map_or_else(|| "maker not known".to_owned(), str::to_owned);
             let found = format!("JEDEC ID {jedec_id} ({maker}), status {status:#04x}");
             match protection {

@@ -22,7 +22,7 @@ use asm2464_host::pcie::{Link, Pcie, PcieError, TlpEngine, VendorTlp};
 
 use crate::flash::observe::Observation;
 use crate::image::Images;
-use crate::unit::facts::{Asked, Exchange, Facts, FlashPart, HostState, PipeState, Problem, RequestTimes};
+use crate::unit::facts::{Asked, Exchange, Facts, FlashChip, HostState, PipeState, Problem, RequestTimes};
 use crate::unit::{Live, ask};
 
 /// Memory that is no register in the vendor's firmware and the open one, to write to and read back.
@@ -172,10 +172,10 @@ fn open(
 }
 
 /// Reads the flash's ID and status through its controller's registers. Writes nothing to the flash.
-fn flash_part(bridge: &mut OpenBridge) -> Result<FlashPart, RegisterError<ControlError>> {
+fn flash_part(bridge: &mut OpenBridge) -> Result<FlashChip, RegisterError<ControlError>> {
     let mut flash = RegisterFlash::new(bridge)?;
     let status = flash.status()?;
-    Ok(FlashPart { jedec_id: flash.id(), status, protection: status & PROTECTION })
+    Ok(FlashChip { jedec_id: flash.id(), status, protection: status & PROTECTION })
 }
 
 /// Adds the answers of the chip model, which runs the unit's image with the unit's own configuration, if it has one.

@@ -113,7 +113,8 @@ pub struct RequestTimes {
 /// The flash, by its own answers to commands 9F and 05.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct FlashPart {
+#[cfg_attr(feature = "schemas", schemars(rename = "FlashPart"))]
+pub struct FlashChip {
     /// Its JEDEC ID: maker, type and capacity, in hexadecimal.
     pub jedec_id: JedecId,
     /// Its status register.
@@ -236,7 +237,7 @@ pub struct Facts {
     pub part_revision: Asked<u8>,
     /// The flash behind it. Only open firmware gives access to it.
     #[serde(default)]
-    pub flash_part: Asked<FlashPart>,
+    pub flash_part: Asked<FlashChip>,
     /// Its supply; `None` if the build doesn't know the request.
     #[serde(default)]
     pub supply: Asked<Option<Supply>>,

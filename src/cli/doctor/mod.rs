@@ -21,7 +21,7 @@ use crate::flash::recovery::{Act, ImageRef, NextStep, Why};
 use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
-use crate::unit::facts::{Facts, FlashPart};
+use crate::unit::facts::{Facts, FlashChip};
 use crate::unit::{self, NoUnit};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
@@ -105,7 +105,7 @@ pub(super) struct DoctorJson<'a> {
     part_revision: Option<u8>,
     /// The flash behind the bridge; missing if the firmware gives no access to it, and with --no-write.
     #[serde(skip_serializing_if = "Option::is_none")]
-    flash_part: Option<FlashPart>,
+    flash_part: Option<FlashChip>,
     /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
     /// the order in which to try them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]

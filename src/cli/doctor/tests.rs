@@ -4,7 +4,7 @@ use crate::doctor::{self, DoctorOptions, Report, TopicLine, Verdict, Wanted, exa
 use crate::patch::{PatchSet, Selection};
 use crate::tests::unknown_open_build;
 use crate::unit::facts::HostState;
-use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, RunningFirmware};
+use crate::unit::facts::{Asked, Facts, FlashChip, PipeState, Problem, RunningFirmware};
 use asm2464::Bdf;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::flash::JedecId;
@@ -76,7 +76,7 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
     assert!(found(&vendor, "flash").contains("gives no access"), "{vendor:#?}");
 
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
-    seen.flash_part = Asked::Is(FlashPart { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C });
+    seen.flash_part = Asked::Is(FlashChip { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C });
     let unknown = diagnose(&seen);
     let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c)";
     assert_eq!(found(&unknown, "flash"), expected);

@@ -60,6 +60,8 @@ pub struct OpenBridge {
     /// Most bytes that an E4 returns: what this speed allows, or less once an answer has shown that this build gives
     /// less.
     xdata_read_max: usize,
+    /// Bytes of the longest answer to an E4 so far.
+    longest_xdata_read: usize,
     /// Contents of 0xB26E:0xB26F, kept from the first read until an E5 there.
     completions_page: Option<u16>,
 }
@@ -75,7 +77,15 @@ impl OpenBridge {
     pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: BusSpeed) -> Self {
         let xdata_read_max = if speed.is_super() { XDATA_READ_MAX } else { HIGH_SPEED_XDATA_READ_MAX };
         let queue = TransferQueue::new(pipes);
-        Self { queue, speed, timeout: TIMEOUT, depth: MAX_DEPTH, xdata_read_max, completions_page: None }
+        Self {
+            queue,
+            speed,
+            timeout: TIMEOUT,
+            depth: MAX_DEPTH,
+            xdata_read_max,
+            longest_xdata_read: 0,
+            completions_page: None,
+        }
     }
 
     /// The unit's speed.
@@ -140,13 +150,13 @@ impl OpenBridge {
             self.completions_page = None;
         }
         let writes = writes.iter().map(|&(at, value)| OpenCommand::XdataWrite { at, value });
-        let mut work = XdataExchange::new(writes, from, buffer, self.xdata_read_max);
+        let mut work = XdataExchange::new(writes, from, buffer, self.xdata_read_max, self.longest_xdata_read);
         self.run(&mut work)?;
         // The requests in flight had asked for more than this build gives.
         while !work.is_complete() {
             self.run(&mut work)?;
         }
-        self.xdata_read_max = work.most;
+        (self.xdata_read_max, self.longest_xdata_read) = (work.most, work.longest);
         Ok(())
     }
 

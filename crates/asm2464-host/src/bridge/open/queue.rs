@@ -381,12 +381,14 @@ pub(super) struct XdataExchange<'a, W> {
     /// Parts of the range that no request asks for yet: offset and length.
     missing: Vec<(usize, usize)>,
     pub(super) most: usize,
+    /// The longest answer so far: an answer that is shorter than this and than its request has lost bytes.
+    pub(super) longest: usize,
 }
 
 impl<'a, W> XdataExchange<'a, W> {
-    pub(super) fn new(writes: W, from: XdataAddress, buffer: &'a mut [u8], most: usize) -> Self {
+    pub(super) fn new(writes: W, from: XdataAddress, buffer: &'a mut [u8], most: usize, longest: usize) -> Self {
         let missing = if buffer.is_empty() { Vec::new() } else { vec![(0, buffer.len())] };
-        Self { writes, from, buffer, missing, most }
+        Self { writes, from, buffer, missing, most, longest }
     }
 
     /// Whether the whole range is read.
@@ -413,9 +415,14 @@ impl<W: Iterator<Item = OpenCommand>> OpenWorkload for XdataExchange<'_, W> {
         let (at, len) = (usize::from(from.addr - self.from.addr), usize::from(len));
         put(self.buffer, at, data, job)?;
         if data.len() < len {
+            if data.len() < self.longest {
+                let request = OpenRequest::of(job, None);
+                return Err(ControlError::Short { request, expected: len, found: data.len() });
+            }
             self.most = self.most.min(data.len());
             self.missing.push((at + data.len(), len - data.len()));
         }
+        self.longest = self.longest.max(data.len());
         Ok(())
     }
 }

@@ -234,6 +234,15 @@ fn a_build_that_gives_less_to_an_e4_is_asked_for_the_rest_and_from_then_on_for_t
 }
 
 #[test]
+fn an_e4_that_returns_less_than_an_earlier_one_has_lost_bytes() {
+    let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![7; 100])]);
+    unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 255]).unwrap();
+    let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 255]).unwrap_err();
+    assert_eq!(error.to_string(), "E4 (read XDATA 0xF000) moved 100 bytes, expected 255");
+    assert_eq!(unit.xdata_read_max(), 255);
+}
+
+#[test]
 fn an_e4_that_returns_nothing_or_a_request_that_returns_less_says_how_much() {
     let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![]), Ok(vec![7; 3]), Ok(vec![0; 7])]);
     let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 510]).unwrap_err();

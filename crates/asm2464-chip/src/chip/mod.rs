@@ -76,6 +76,7 @@ mod peripherals;
 mod reset;
 mod serial;
 mod sram;
+mod ssd;
 #[cfg(test)]
 mod tests;
 mod timers;

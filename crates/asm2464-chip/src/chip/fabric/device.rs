@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::drive::{self, DriveSpec, NvmeController};
 use super::{HostMemory, Nowhere, TlpCompletion, merged};
+use crate::chip::ssd::{self, DriveSpec, NvmeController};
 
 /// Bytes of a BAR that hold what is written; the rest reads as zeros.
 const MEMORY_MAX: u64 = 1 << 20;
@@ -98,7 +98,7 @@ impl<E> DeviceSpec<E> {
 }
 
 impl Engine {
-    const NVME_BARS: [BarSpec; 1] = [BarSpec { bytes: drive::REGISTERS_LEN, is_64: true, prefetchable: false }];
+    const NVME_BARS: [BarSpec; 1] = [BarSpec { bytes: ssd::REGISTERS_LEN, is_64: true, prefetchable: false }];
 }
 
 impl DeviceSpec {

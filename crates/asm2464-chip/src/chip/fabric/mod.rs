@@ -4,11 +4,10 @@
 //! [`MemoryFunction`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
 
 mod device;
-mod drive;
 mod tree;
 
+pub use super::ssd::{BlockStore, DriveSpec, StoreFailed};
 pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, LinkSpec, MemoryFunction};
-pub use drive::{BlockStore, DriveSpec, StoreFailed};
 
 use asm2464::{Bdf, ParseError};
 use tree::Node;

@@ -6,8 +6,8 @@ use super::device::{
     BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, DeviceRole, DeviceSpec, Engine, LinkSpec, MEMORY_WINDOW,
     PREFETCHABLE_WINDOW, PcieDevice, SECONDARY_BUS_RESET,
 };
-use super::drive::NvmeController;
 use super::{Bdf, ConfigAddress, HostMemory, Nowhere, TlpCompletion};
+use crate::chip::ssd::NvmeController;
 
 /// A device with the devices behind it.
 #[derive(Debug)]

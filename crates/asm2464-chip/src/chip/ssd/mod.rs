@@ -14,7 +14,7 @@ use asm2464::scsi::BLOCK_LEN;
 use command::{NvmeStatus, PrpRanges, SubmissionEntry};
 use serde::Deserialize;
 
-use super::HostMemory;
+use super::fabric::HostMemory;
 
 /// Bytes of BAR 0.
 pub(super) const REGISTERS_LEN: u64 = 0x4000;

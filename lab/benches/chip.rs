@@ -10,7 +10,7 @@ use std::hint::black_box;
 use asm2464::firmware::Image;
 use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{Data, Driver, Speed};
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const LEN: usize = 0xFF00;

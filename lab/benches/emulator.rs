@@ -6,8 +6,9 @@ use std::hint::black_box;
 
 use asm2464::firmware::Image;
 use asm2464_chip::chip::{Chip, Data, RunEnd, Speed, boot};
-use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::MemoryFlash;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$

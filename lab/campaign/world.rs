@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, known_blocks};
 use asm2464::flash::{FIRST_SLOT, SLOT_LEN, Slot};
-use asm2464_chip::mcu::FLASH_LEN;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::FLASH_LEN;
 use asm2464_dock::virtual_unit::{Scenario, VirtualUnit};
 use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;

@@ -7,7 +7,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{
     Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, PacketOut, RunEnd, Speed, Unanswered,
 };
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use crate::chip_images::{new_open, open, open_usb4, pattern, powered_on};
 

@@ -9,7 +9,8 @@ use asm2464::flash::SLOT_LEN;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
 use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, RunEnd, Unanswered, boot};
-use asm2464_chip::mcu::{MemoryFlash, Observer, SpiFlash, Step};
+use asm2464_chip::mcu::{Observer, Step};
+use asm2464_chip::spi_flash::{MemoryFlash, SpiFlash};
 
 use crate::chip_images::{patched, vendor};
 

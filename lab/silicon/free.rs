@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use asm2464::firmware::Image;
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::chip::{Chip, Driver, RunEnd, Speed, Watch};
-use asm2464_chip::mcu::{AccessKind, CodeSpace, MemoryFlash, Observer, Step};
+use asm2464_chip::mcu::{AccessKind, CodeSpace, Observer, Step};
+use asm2464_chip::spi_flash::MemoryFlash;
 use i8051::Register;
 
 use super::host::Host;

@@ -5,7 +5,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464::scsi::bot::{CSW_LEN, CSW_SIGNATURE};
 use asm2464::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY};
 use asm2464_chip::chip::{COMMAND_OUT, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::recording::Request;
 

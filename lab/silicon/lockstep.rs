@@ -3,8 +3,9 @@
 
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{Chip, RunEnd, Speed, register_name};
-use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::host::Host;
 use super::recording::{Access, Event, Recording, is_emulated};

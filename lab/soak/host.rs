@@ -6,7 +6,8 @@ use asm2464_chip::chip::{
     COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, PacketOut, RunEnd, STATUS_IN, Speed, Unanswered,
     image_in,
 };
-use asm2464_chip::mcu::{CodeSpace, MemoryFlash, Observer, Step as Instruction};
+use asm2464_chip::mcu::{CodeSpace, Observer, Step as Instruction};
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::judge::Verdict;
 use super::steps::{Data, Kind, Life, Step};

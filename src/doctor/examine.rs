@@ -13,7 +13,8 @@ use asm2464::sram::DMA_STATE;
 use asm2464::tlp::LTSSM;
 use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
-use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::mcu::CodeSpace;
+use asm2464_chip::spi_flash::MemoryFlash;
 use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{
     AnyTransport, Behind, Bridge, CommandError, ControlError, DataPhase, OpenBridge, Port, UnitInfo,

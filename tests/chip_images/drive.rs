@@ -5,7 +5,7 @@ use asm2464_chip::chip::{
     COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, PacketIn, PacketOut, RunEnd,
     STATUS_IN, Speed,
 };
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::{pattern, powered_on};
 

@@ -8,7 +8,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, Image};
 pub use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver};
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 use asmpatch::patch::{PatchSet, Selection};
 
 /// The path of the file that an environment variable names.

@@ -137,7 +137,8 @@ pub fn usbredir(data: &[u8]) {
 pub fn chip(data: &[u8]) {
     use asm2464::Bdf;
     use asm2464_chip::chip::{Chip, MemoryFunction, RunEnd, Speed};
-    use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+    use asm2464_chip::mcu::CodeSpace;
+    use asm2464_chip::spi_flash::MemoryFlash;
 
     const STRETCH: u64 = 5_000;
     let (code, host) = data.split_at(data.len() / 2);

@@ -6,4 +6,5 @@ pub mod disasm;
 pub mod mcu;
 pub mod practice;
 pub mod profile;
+pub mod spi_flash;
 pub mod symbols;

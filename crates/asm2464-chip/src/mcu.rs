@@ -2,15 +2,14 @@
 //!
 //! [`CpuBus`] joins the core to its memories: [`Sfrs`], the special function registers that the core does not hold itself;
 //! XDATA, which the chip maps ([`XdataMemory`] is its two pages); and [`CodeSpace`], 64 KiB of code for each bank that SFR
-//! 0x96 selects. [`SpiFlash`] is the flash behind the chip's controller. An [`Observer`] sees each [`Step`] before the
-//! core executes it; [`Trace`] is one, and [`assembly()`] writes an instruction as text.
+//! 0x96 selects. An [`Observer`] sees each [`Step`] before the core executes it; [`Trace`] is one, and [`assembly()`] writes
+//! an instruction as text.
 //! [`chip`](crate::chip) models the whole ASM2464PD around it.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use asm2464::firmware::{CodeAddress, FlashAddress, Image};
-use asm2464::flash::{JedecId, SLOT_LEN};
+use asm2464::firmware::{CodeAddress, Image};
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::sfr::SFR_BASE;
 use i8051::{Cpu, CpuContext, CpuView, Instruction, MemoryMapper, Operand, PortMapper, ReadOnlyMemoryMapper, Register};
@@ -388,87 +387,6 @@ impl XdataMemory {
     #[inline(always)]
     pub fn set(&mut self, index: usize, value: u8) {
         self.bytes[index & (2 * XDATA_PAGE_LEN - 1)] = value;
-    }
-}
-
-/// The flash lost its power during an erase or a program, or has no such cells, or its file can't be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
-#[display("the flash has no power or no such cells, or its file can't be written")]
-pub struct FlashGone;
-
-impl std::error::Error for FlashGone {}
-
-/// A NOR flash: an erase sets every bit, a program clears bits.
-pub trait SpiFlash: Send {
-    /// Its answer to command 9F. By default that of a 512 KiB part of Winbond's W25X family (chosen).
-    fn jedec_id(&self) -> JedecId {
-        JedecId([0xEF, 0x30, 0x13])
-    }
-
-    /// Copies cells from `at` on into `into`. After the last cell it goes on with the first, as parts do.
-    fn read(&self, at: FlashAddress, into: &mut [u8]);
-
-    /// Programs bytes.
-    ///
-    /// # Errors
-    /// [`FlashGone`]; some of the bytes may be programmed.
-    fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone>;
-
-    /// Erases `len` bytes from `at`, which is a multiple of `len`.
-    ///
-    /// # Errors
-    /// [`FlashGone`].
-    fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone>;
-
-    /// Reads the status register without the write enable latch: bit 0 busy, bits 4:2 block protection.
-    fn status(&self) -> u8;
-
-    /// Writes the status register's writable bits.
-    fn set_status(&mut self, value: u8);
-}
-
-/// Bytes of a model's flash: both slots, and as much again.
-pub const FLASH_LEN: usize = 4 * SLOT_LEN;
-
-/// A flash whose cells are in memory.
-#[derive(Debug, Clone)]
-pub struct MemoryFlash {
-    /// The cells.
-    pub cells: Vec<u8>,
-    status: u8,
-}
-
-impl MemoryFlash {
-    /// Creates an erased flash of [`FLASH_LEN`] bytes.
-    pub fn erased() -> Self {
-        Self { cells: vec![0xFF; FLASH_LEN], status: 0 }
-    }
-}
-
-impl SpiFlash for MemoryFlash {
-    fn read(&self, at: FlashAddress, into: &mut [u8]) {
-        let (before, from) = self.cells.split_at(at.0 as usize % self.cells.len());
-        from.iter().chain(before).cycle().zip(into).for_each(|(cell, byte)| *byte = *cell);
-    }
-
-    fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
-        self.cells.iter_mut().skip(at.0 as usize).zip(bytes).for_each(|(cell, byte)| *cell &= byte);
-        Ok(())
-    }
-
-    fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone> {
-        let start = (at.0 as usize).min(self.cells.len());
-        let end = (start + len as usize).min(self.cells.len());
-        self.cells[start..end].fill(0xFF);
-        Ok(())
-    }
-
-    fn status(&self) -> u8 {
-        self.status
-    }
-
-    fn set_status(&mut self, value: u8) {
-        self.status = value;
     }
 }
 

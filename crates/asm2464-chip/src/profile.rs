@@ -335,7 +335,8 @@ mod tests {
 
     use super::*;
     use crate::chip::{Chip, Speed};
-    use crate::mcu::{CodeSpace, MemoryFlash};
+    use crate::mcu::CodeSpace;
+    use crate::spi_flash::MemoryFlash;
 
     /// Runs code that ends with a jump to itself.
     fn profile(pieces: &[(usize, &[u8])], names: &str) -> Profile {

@@ -16,8 +16,9 @@ use asm2464_chip::chip::{
     BulkOnlyReply, COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, PacketIn, PacketOut, RunEnd, STATUS_IN, Speed,
     UasReply, Unanswered,
 };
-use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use crate::chip_images::{cdb16, pattern, powered_on, reset_recovery};
 

@@ -10,7 +10,7 @@ use asm2464::scsi::bot::Direction;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::sram::SRAM_LEN;
 use asm2464_chip::chip::{DATA_IN, Data, Driver, Speed, Unanswered, Work};
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use crate::chip_images::{powered_on, reset_recovery};
 

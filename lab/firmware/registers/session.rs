@@ -4,7 +4,8 @@ use asm2464::firmware::{BlockIndex, Image, Part, known_blocks};
 use asm2464::scsi::{Command, INQUIRY_LEN, ResetMode, XdataAddress};
 use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{Data, Driver, RunEnd, Speed};
-use asm2464_chip::mcu::{AccessKind, MemoryFlash};
+use asm2464_chip::mcu::AccessKind;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 /// Number of bytes of each part that E2 reads.
 const PROOF: u32 = 0x1000;

@@ -6,7 +6,7 @@ use asm2464::scsi::{Cdb, DataLength};
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::boot::Enumerated;
 use asm2464_chip::chip::{Driver, Ending, RunEnd, Unanswered};
-use asm2464_chip::mcu::MemoryFlash;
+use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::report::CommandReport;
 use super::{Args, hex};

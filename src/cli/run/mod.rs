@@ -14,8 +14,9 @@ use asm2464::scsi::{Cdb, XdataAddress};
 use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::boot::{self, Enumerated};
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, RunEnd, Speed, Unanswered};
-use asm2464_chip::mcu::{MemoryFlash, Trace};
+use asm2464_chip::mcu::Trace;
 use asm2464_chip::profile::Profile;
+use asm2464_chip::spi_flash::MemoryFlash;
 use clap::ValueEnum;
 
 use self::commands::PlannedCommand;

@@ -6,7 +6,7 @@
 
 use super::core::{Chip, RunEnd};
 use super::timers::SECOND;
-use crate::mcu::SpiFlash;
+use crate::spi_flash::SpiFlash;
 
 /// Time from power-on, in [`Chip::now`], within which a unit must be on the bus. asmpatch waits as long for a unit that
 /// restarts before it asks the user to plug it in again.

@@ -21,7 +21,8 @@ use super::peripherals::{Peripherals, Watch};
 use super::reset::Board;
 use super::usb::Speed;
 use super::xdata::Xdata;
-use crate::mcu::{CodeSpace, CpuBus, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
+use crate::mcu::{CodeSpace, CpuBus, Observer, SFR_CODE_BANK, Sfrs, Step, XdataMemory};
+use crate::spi_flash::SpiFlash;
 
 /// Reasons [`Chip::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use asm2464::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
 use super::core::{Chip, RunEnd};
 use super::ep0::ControlReply;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
-use crate::mcu::SpiFlash;
+use crate::spi_flash::SpiFlash;
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it: 0.4 s.
 const BUDGET: u64 = 20_000_000;

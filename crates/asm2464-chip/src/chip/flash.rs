@@ -10,7 +10,8 @@ use asm2464::flash::JedecId;
 use super::map::Register;
 use super::sram::load_around;
 use super::usb::Speed;
-use crate::mcu::{FlashGone, SpiFlash, XdataMemory};
+use crate::mcu::XdataMemory;
+use crate::spi_flash::{FlashGone, SpiFlash};
 
 /// 0x7000-0x7FFF: the buffer. Source: b0:0xB104 (program); c:0x3181 (data-out); open-source flashers.
 pub(super) const BUFFER: u16 = 0x7000;
@@ -292,7 +293,7 @@ fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcu::MemoryFlash;
+    use crate::spi_flash::MemoryFlash;
 
     struct Bench {
         controller: FlashController<MemoryFlash>,

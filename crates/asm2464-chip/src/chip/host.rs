@@ -11,7 +11,7 @@ use super::ep0::ControlReply;
 use super::fabric::HostMemory as _;
 use super::peripherals::{Peripherals, Targets};
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent, is_halted};
-use crate::mcu::SpiFlash;
+use crate::spi_flash::SpiFlash;
 
 impl<F: SpiFlash> Chip<F> {
     /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a

@@ -19,7 +19,8 @@ use super::sram::{self, Dma, Sram};
 use super::timers::{InterruptLines, Timers};
 use super::uas::{self, UasBlock};
 use super::usb::{BulkBlock, Speed, UsbEvent};
-use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
+use crate::mcu::{AccessKind, XdataMemory};
+use crate::spi_flash::SpiFlash;
 
 /// Observes the chip. Without a watch the chip spends no time on these calls. To see each instruction, use
 /// [`crate::mcu::Observer`].

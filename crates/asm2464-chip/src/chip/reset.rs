@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::pcie::EarlyLanes;
 use super::serial::SupplySensor;
-use crate::mcu::{SpiFlash, XdataMemory};
+use crate::mcu::XdataMemory;
+use crate::spi_flash::SpiFlash;
 
 /// 0xC650: levels of the GPIOs. .1 is the supply's fault line, low while it is active. Source: open firmware.
 const GPIO_LEVELS: u16 = 0xC650;

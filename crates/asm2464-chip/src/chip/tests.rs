@@ -8,7 +8,8 @@ use asm2464::scsi::{XdataAddress, XdataPage};
 use super::{
     Board, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, RunEnd, Speed, SupplySensor, UsbEvent, Watch, register_name,
 };
-use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
+use crate::mcu::{AccessKind, CodeSpace, Trace};
+use crate::spi_flash::MemoryFlash;
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
 fn write(addr: u16, value: u8) -> Vec<u8> {

@@ -8,7 +8,8 @@ use i8051::{CpuView, MemoryMapper};
 use super::map::{self, Block, aliased, asked, owners};
 use super::peripherals::{Peripherals, Watch};
 use super::reset::{self, Board};
-use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
+use crate::mcu::{SFR_XDATA_PAGE, XdataMemory};
+use crate::spi_flash::SpiFlash;
 
 /// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;

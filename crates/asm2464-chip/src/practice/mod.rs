@@ -59,7 +59,8 @@ mod tests {
 
     use super::*;
     use crate::chip::{Chip, Data, Driver, Ending, Speed};
-    use crate::mcu::{CodeSpace, MemoryFlash};
+    use crate::mcu::CodeSpace;
+    use crate::spi_flash::MemoryFlash;
 
     /// The digest that `patches/*.toml` names in its sections for the practice image.
     const SHA256: &str = "81a2c6f8eb0ace1542b3cbaf8d7a1adac6b846b3e685a148d0492be58e2a185f";

@@ -16,8 +16,8 @@ use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
 use asm2464::scsi::BLOCK_LEN;
 use asm2464::{Failure, Kind, text};
 use asm2464_chip::chip::{BlockStore, StoreFailed};
-use asm2464_chip::mcu::FLASH_LEN;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::FLASH_LEN;
 use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
 

@@ -1,8 +1,8 @@
 //! Runs through registers, on units in memory.
 
 use asm2464::firmware::FlashAddress;
-use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::SpiFlash as _;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 
 use super::*;

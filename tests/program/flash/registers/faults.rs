@@ -1,6 +1,6 @@
 //! Faults of a flash through registers: power, requests, flash cells, protection.
 
-use asm2464_chip::mcu::SpiFlash as _;
+use asm2464_chip::spi_flash::SpiFlash as _;
 use asmpatch::flash::decide::LaterPermissions;
 
 use super::*;

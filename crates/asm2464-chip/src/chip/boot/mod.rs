@@ -34,7 +34,8 @@ use super::flash::FlashDefects;
 use super::reset::image_in;
 use super::timers::simulated;
 use super::usb::Speed;
-use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash, Step};
+use crate::mcu::{CodeSpace, Observer, Step};
+use crate::spi_flash::{MemoryFlash, SpiFlash};
 
 pub use runtime::Effects;
 

@@ -15,7 +15,7 @@ use crate::chip::core::RunEnd;
 use crate::chip::driver::{Data, Ending};
 use crate::chip::timers::simulated;
 use crate::chip::usb::DATA_OUT;
-use crate::mcu::SpiFlash as _;
+use crate::spi_flash::SpiFlash as _;
 
 /// Effects of an image's patches, which the checks must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

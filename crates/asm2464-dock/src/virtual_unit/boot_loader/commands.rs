@@ -7,7 +7,7 @@ use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::flash::{FIRST_SLOT, SECOND_SLOT, SECTOR_LEN};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
-use asm2464_chip::mcu::FlashGone;
+use asm2464_chip::spi_flash::FlashGone;
 
 use crate::virtual_unit::descriptors::Identity;
 use crate::virtual_unit::nor::NorFlash;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::{DUMP_LEN, JedecId, SECTOR_LEN};
 use asm2464_chip::chip::FlashDefects;
-use asm2464_chip::mcu::{FLASH_LEN, FlashGone, SpiFlash};
+use asm2464_chip::spi_flash::{FLASH_LEN, FlashGone, SpiFlash};
 
 use super::scenario::Durations;
 

@@ -4,7 +4,7 @@ use asm2464::firmware::FlashAddress;
 use asm2464::scsi::Cdb;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::uas::{CommandIu, Tag};
-use asm2464_chip::mcu::FLASH_LEN;
+use asm2464_chip::spi_flash::FLASH_LEN;
 use asm2464_host::bridge::Endpoint;
 use proptest::prelude::*;
 

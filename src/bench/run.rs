@@ -132,7 +132,7 @@ pub struct UnitSurvey {
     /// The pattern of the checks.
     pub(super) pattern: Vec<u8>,
     /// Results of the checks.
-    pub(super) checked: Integrity,
+    pub(super) integrity: Integrity,
 }
 
 impl UnitSurvey {
@@ -153,12 +153,12 @@ impl UnitSurvey {
 
     /// Whether the window shows the pattern's first 4 KiB.
     pub(super) fn window_holds(&self) -> bool {
-        self.checked.e4 == Some(Outcome::Same)
+        self.integrity.e4 == Some(Outcome::Same)
     }
 
     /// Whether the memory behind the bridge begins with the pattern.
     pub(super) fn memory_holds(&self) -> bool {
-        self.checked.memory == Some(Outcome::Same)
+        self.integrity.memory == Some(Outcome::Same)
     }
 
     /// What is behind the bridge, in words.
@@ -280,8 +280,8 @@ fn check_sram(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Du
             break;
         }
     }
-    known.checked.set(fills_sram, written);
-    known.checked.e4 = read;
+    known.integrity.set(fills_sram, written);
+    known.integrity.e4 = read;
     Ok(())
 }
 
@@ -313,7 +313,7 @@ pub(super) fn check_again(
     saved: &mut Saved,
 ) -> Result<(), AnyFailure> {
     subject.revive(known)?;
-    let failed = |known: &UnitSurvey, path| known.checked.of(path).is_some_and(Outcome::is_failure);
+    let failed = |known: &UnitSurvey, path| known.integrity.of(path).is_some_and(Outcome::is_failure);
     let BenchedFirmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
     if failed(known, writes_memory) {
         check_memory(subject, known, timeout, saved)?;
@@ -352,8 +352,8 @@ fn measure_all(
         let Point { path, size, depth } = point;
         rows.push(Row { path, size, depth, outcome });
     }
-    let has_checked = known.checked.outcomes().next().is_some();
-    let integrity = has_checked.then(|| known.checked.clone());
+    let is_checked = known.integrity.outcomes().next().is_some();
+    let integrity = is_checked.then(|| known.integrity.clone());
     // The figures of a virtual unit measure the host.
     let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, state, subject.speed()) };
     Ok(BenchReport {
@@ -415,7 +415,7 @@ fn check_memory(
         Ok(compare(expected, &found, 0))
     };
     let end = check();
-    known.checked.memory = Some(ended(subject, known, writes_memory, end)?);
+    known.integrity.memory = Some(ended(subject, known, writes_memory, end)?);
     Ok(())
 }
 
@@ -427,12 +427,12 @@ fn obstacle(state: BridgeState, path: DataPath, known: &UnitSurvey, rows: &[Row]
     }
     // Open firmware keeps PCIe over the recovery of its queue.
     if path.is_tlp() && state == BridgeState::Vendor {
-        let checks = known.checked.outcomes().map(|(_, outcome)| outcome);
+        let checks = known.integrity.outcomes().map(|(_, outcome)| outcome);
         if checks.chain(rows.iter().map(|row| &row.outcome)).any(Outcome::is_silent) {
             return Some(Outcome::NotRun { reason: Skip::AfterRecovery });
         }
     }
-    if let Some(outcome) = known.checked.obstacle(path) {
+    if let Some(outcome) = known.integrity.obstacle(path) {
         return Some(outcome.clone());
     }
     let first = rows.iter().find(|row| row.path == path)?;

@@ -226,7 +226,7 @@ fn revive(subject: &mut dyn BenchedUnit, known: &UnitSurvey, path: DataPath, tal
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
 fn left_out(firmware: BenchedFirmware, known: &UnitSurvey) -> Vec<LeftOut> {
     let BenchedFirmware { fills_sram, memory_paths: [write, _], .. } = firmware;
-    let failed = |path| known.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
+    let failed = |path| known.integrity.of(path).filter(|outcome| outcome.is_failure()).cloned();
     let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
     [fills_sram, DataPath::E4Stock, write].into_iter().filter_map(left_out).collect()
 }

@@ -132,7 +132,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
 
 fn fill(folder: &Path, backup: &Backup) -> Result<(), BackupFolderError> {
     let mut entries = Vec::new();
-    for (name, bytes) in files(backup) {
+    for (name, bytes) in contents(backup) {
         write_synced(&folder.join(name), &bytes)?;
         entries.push(FileEntry {
             name: name.to_owned(),
@@ -346,7 +346,7 @@ impl BackupManifest {
     /// Reads a file of the backup in `folder`, and checks its length and digest.
     fn bytes(&self, folder: &Path, name: &str) -> Result<Vec<u8>, BackupFolderError> {
         let entry = self.file.iter().find(|entry| entry.name == name).ok_or_else(|| self.other_files(folder))?;
-        checked(folder, entry)
+        read(folder, entry)
     }
 
     /// As [`BackupManifest::bytes`], of both configuration blocks.
@@ -362,7 +362,7 @@ impl BackupManifest {
     }
 }
 
-fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
+fn contents(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
     let [zero, one] = &backup.blocks;
     let mut files = vec![(CONFIG[0], zero.to_vec()), (CONFIG[1], one.to_vec())];
     if backup.firmware().is_ok() {
@@ -373,7 +373,7 @@ fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
     files
 }
 
-fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderError> {
+fn read(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderError> {
     let bytes = read_bounded(&folder.join(&entry.name))?;
     if bytes.len() as u64 != entry.length {
         let (found, expected) = (format!("{} bytes", bytes.len()), format!("{} bytes", entry.length));

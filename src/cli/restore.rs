@@ -60,7 +60,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
     })?;
     let images = context.images(PatchDirs::default().load()?);
-    let run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let proof = images.prove(&image)?;
     let subject =
@@ -77,7 +77,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image = is_folder.then(|| ImageRef::File(args.folder.join(backup_folder::FIRMWARE)));
     let invoked = args.writing.invoked(Writes::Backup, image, None);
     let job = run.job(subject, images, source, invoked)?;
-    run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)))
+    let units = run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
+    run.carry_out(units, &job)
 }
 
 /// The most backups that commands are printed for.

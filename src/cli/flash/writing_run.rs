@@ -131,29 +131,15 @@ impl<'a> WritingRun<'a> {
         })
     }
 
-    /// Examines all units, decides, shows, asks, writes the accepted units all at once, and reports each.
-    ///
-    /// # Errors
-    /// Fails if the answer is no. A unit that is refused or stops is reported here and decides the exit status.
-    pub fn run(
-        mut self,
-        job: &FlashJob,
-        make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
-    ) -> Result<Exit, AnyFailure> {
-        let units = self.examine(make);
-        self.carry_out(units, job)
-    }
-
     /// Examines all units at once and makes their plans.
     pub fn examine(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<FoundUnit> {
         job::examine(std::mem::take(&mut self.ports), self.interrupt, make)
     }
 
-    /// Does the rest of [`WritingRun::run`] with units that were examined already, for a job that depends on what they
-    /// hold.
+    /// Decides, shows, asks, writes the accepted units all at once, and reports each.
     ///
     /// # Errors
-    /// As for [`WritingRun::run`].
+    /// Fails if the answer is no. A unit that is refused or stops is reported here and decides the exit status.
     pub fn carry_out(self, found: Vec<FoundUnit>, job: &FlashJob) -> Result<Exit, AnyFailure> {
         let mut units = job.decide(found)?;
         if !self.args.json {

@@ -81,9 +81,10 @@ pub(super) fn is_blank_board(unit: &UnitInfo) -> bool {
 const MOST_COUNTED: usize = 4;
 
 /// Whether a serial number is a placeholder that a maker left in, so that docks of several makers may have the same: it
-/// begins with a filling, and at most a counter follows. A filling is runs of one length, each of the digit or letter
-/// after the one before it (`1111`, `AABBCCDD`, `012345`), or it repeats one pair (`A1A1`). A different placeholder still
-/// shows a different unit.
+/// begins with a filling, and at most a counter follows. A filling is groups of one length, and each digit or letter is
+/// that of the group before (`1111`, `A1A1`, `ABCDABCD`), the one after it (`AABBCCDD`, `012345`), or the one before it
+/// (`DDCCBBAA`). In three groups or more each place may go its own way (`010203`). A different placeholder still shows a
+/// different unit.
 ///
 /// Source: the ini of the vendor's production tool (MPTool 1.0.4.1), which counts up from AAAABBBB0004, in hexadecimal;
 /// owners' docks have 0007, 0012, 0105 and 3054 there, and tinygrad's tool writes 0060. AABBCCDD0031: openmediavault issue
@@ -100,9 +101,25 @@ pub(super) fn is_placeholder(serial: &str) -> bool {
 }
 
 fn is_filling(digits: &[u8]) -> bool {
-    let runs: Vec<&[u8]> = digits.chunk_by(|one, next| one == next).collect();
-    let counts_up = runs.windows(2).all(|pair| pair[0].len() == pair[1].len() && follows(pair[0][0], pair[1][0]));
-    counts_up || digits.chunks(2).all(|pair| pair == &digits[..pair.len()])
+    (1..=digits.len() / 2).any(|group| {
+        let steps: Vec<Option<i8>> = digits.iter().zip(&digits[group..]).map(|(one, next)| step(*one, *next)).collect();
+        let are_alike = steps.iter().all(|step| *step == steps[0]);
+        let are_alike_by_place = steps.len() >= 2 * group && steps.iter().zip(&steps[group..]).all(|(a, b)| a == b);
+        steps.iter().all(Option::is_some) && (are_alike || are_alike_by_place)
+    })
+}
+
+/// How many places one digit or letter is before another: none, one, or one behind it; `None` for more.
+const fn step(one: u8, next: u8) -> Option<i8> {
+    if one == next {
+        Some(0)
+    } else if follows(one, next) {
+        Some(1)
+    } else if follows(next, one) {
+        Some(-1)
+    } else {
+        None
+    }
 }
 
 /// Whether a digit or letter comes after another: in decimal, in hexadecimal, or in the alphabet.
@@ -271,6 +288,12 @@ mod tests {
             "FFFFFFFFFFFF",
             "000000000001",
             "A1A1A1A10002",
+            "ABCDABCD0031",
+            "ABC123ABC123",
+            "DDCCBBAA0031",
+            "FEDCBA987654",
+            "010203040506",
+            "A0B0C0D00001",
             "XXXXXXXX",
             "1234",
         ] {
@@ -291,6 +314,7 @@ mod tests {
             "AAAABBBB00G4",
             "AABBCCDD12345",
             "AABCCDDE0031",
+            "1020A0B00031",
             "000000123456",
             "100000000001",
             "5C3E91A07B24",

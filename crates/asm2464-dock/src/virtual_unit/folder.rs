@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{ConfigBlock, ConfigField, MAX_FILE_LEN, known_blocks};
-use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
+use asm2464::flash::{SLOT_LEN, Slot};
 use asm2464::scsi::BLOCK_LEN;
 use asm2464::{Failure, Kind, text};
 use asm2464_chip::chip::{BlockStore, StoreFailed};
@@ -27,6 +27,8 @@ use super::scenario::{Downstream, Factory, INVALID, Scenario};
 use super::unit::VirtualUnit;
 use crate::files::{atomic, file, toml_file};
 
+/// Lengths of a dock's flash, in bytes, if they are powers of two.
+const COPY_LENS: std::ops::RangeInclusive<u64> = 0x10_0000..=0x100_0000;
 /// File with the SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";
 /// File with the SSD's blocks.
@@ -79,7 +81,12 @@ impl VirtualUnit {
         refuse_foreign(dir)?;
         let mut text = scenario_text(dir)?;
         for (key, value) in edits {
+            let quoted = edited(&text, key, &toml_file::string(value));
             text = edited(&text, key, value);
+            // A serial number of digits alone is text, too.
+            if Scenario::parse(&text).is_err() && Scenario::parse(&quoted).is_ok() {
+                text = quoted;
+            }
         }
         Scenario::parse(&text).map_err(|error| invalid_scenario(dir, error))?;
         file::make_folder(dir).map_err(file_error("make the folder", dir))?;
@@ -193,15 +200,16 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
         Err(error) => return Err(file_error("open", &path)(error)),
     };
     let found = file.metadata().map_err(file_error("read", &path))?.len();
-    if [FLASH_LEN, DUMP_LEN].map(|len| len as u64).contains(&found) {
-        let mut cells = Vec::with_capacity(DUMP_LEN);
+    if found == FLASH_LEN as u64 || (found.is_power_of_two() && COPY_LENS.contains(&found)) {
+        let mut cells = Vec::new();
         file.read_to_end(&mut cells).map_err(file_error("read", &path))?;
         return Ok(NorFlash::holding(cells, Some(file)));
     }
     if found != 0 {
         let path = path.display();
-        let message =
-            format!("{path} has {found} bytes, expected {FLASH_LEN}, or {DUMP_LEN} of a copy of a dock's flash");
+        let message = format!(
+            "{path} has {found} bytes, expected {FLASH_LEN}, or 1, 2, 4, 8 or 16 MiB of a copy of a dock's flash"
+        );
         return Err(Failure::new(Kind::BadInput.code("asm2464::virtual_unit::flash_size"), message));
     }
     let cells = factory_cells(dir, scenario, image)?;

@@ -221,9 +221,13 @@ impl NorFlash {
 }
 
 impl SpiFlash for NorFlash {
-    /// The ID of the part in the docks whose whole flash owners have copied, if this one has its length.
+    /// The ID of the part in the docks whose whole flash owners have copied, if this one has its length; else one whose
+    /// third byte is the length's logarithm.
     fn jedec_id(&self) -> JedecId {
-        let of_length = if self.cells.len() == DUMP_LEN { [0xC2, 0x28, 0x15] } else { [0xEF, 0x30, 0x13] };
+        let of_length = match self.cells.len() {
+            DUMP_LEN => [0xC2, 0x28, 0x15],
+            len => [0xEF, 0x30, len.ilog2() as u8],
+        };
         self.faults.jedec_id.unwrap_or(JedecId(of_length))
     }
 

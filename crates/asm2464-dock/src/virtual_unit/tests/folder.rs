@@ -116,6 +116,9 @@ fn a_key_is_set_changed_and_taken_out_and_what_would_be_no_scenario_is_not_writt
         assert_eq!(set(&[(key, value)]).unwrap_err().code(), "asm2464::virtual_unit::scenario", "{key}={value}");
         assert_eq!(fs::read_to_string(&file).unwrap(), kept);
     }
+    // TOML would take digits alone for a number.
+    assert_eq!(set(&[("serial", "112233440031")]).unwrap().lines().next(), Some("serial = \"112233440031\""));
+    assert_eq!(set(&[("serial", "")]).unwrap(), kept);
     assert_eq!(
         set(&[("behind", "{ ssd = { bytes = 1048576 } }")]).unwrap().lines().next(),
         Some("behind = { ssd = { bytes = 1048576 } }")

@@ -48,6 +48,7 @@ pub fn words(advice: &TunnelAdvice) -> Option<String> {
         TunnelAdvice::PowerCard => {
             format!("give the card its own 12 V, check its seat, wake the ports above, then search PCIe:\n{SEARCH}")
         }
+        TunnelAdvice::ReplaceSsd => "put a GPU in its place".to_owned(),
         TunnelAdvice::LoadDriver { address, driver } => {
             let load = match driver {
                 Some(driver) => format!("load it:\nsudo modprobe {driver}"),

@@ -15,8 +15,8 @@ use crate::gpus::{GpuSupport, Gpus, PciId};
 const CARD_LANES: u8 = 4;
 /// What a GPU's driver serves, once the GPU is there.
 const RUNTIME: &str = "one that takes the GPU as a plain PCIe device of this host";
-/// Security levels that never tunnel PCIe. Source: the kernel's `Documentation/admin-guide/thunderbolt.rst`.
-const WITHOUT_PCIE: [&str; 3] = ["dponly", "usbonly", "nopcie"];
+/// The base class of storage.
+const STORAGE: u32 = 0x01;
 /// A driver that holds a device for nobody.
 const STUB: &str = "pci-stub";
 /// A driver that holds a device for a virtual machine, or for a runtime that drives it from user space.
@@ -46,6 +46,8 @@ pub enum TunnelAdvice {
     FindDock,
     /// Give the card its power, and search PCIe.
     PowerCard,
+    /// Put a GPU in the SSD's place.
+    ReplaceSsd,
     /// Load the driver for a device: its PCI address, and the kernel's driver for its vendor's GPUs.
     LoadDriver {
         /// The device's PCI address.
@@ -105,7 +107,7 @@ fn authorisation(device: &TunnelledDevice, is_ready: bool) -> Finding {
     let what = format!("{name} {}", what.shown());
     let security = device.security.as_deref().unwrap_or("not known");
     let otherwise = if is_ready { Note } else { Bad };
-    if WITHOUT_PCIE.contains(&security) {
+    if device.is_without_pcie() {
         let found = format!("{what}: the host's security level {security} never tunnels PCIe");
         return (otherwise, found, Some(TunnelAdvice::AllowPcie));
     }
@@ -245,9 +247,12 @@ fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, is_re
             Some(expected) => format!("no {expected}, which you expect, is behind the dock"),
             None => "no GPU is behind the dock".to_owned(),
         };
-        let others: Vec<String> = tunnels.docks.iter().flat_map(|dock| &dock.others).map(named).collect();
+        let others = || tunnels.docks.iter().flat_map(|dock| &dock.others);
+        let has_ssd = others().any(|device| device.class >> 16 == STORAGE);
+        let advice = if has_ssd { TunnelAdvice::ReplaceSsd } else { TunnelAdvice::PowerCard };
+        let others: Vec<String> = others().map(named).collect();
         let others = if others.is_empty() { String::new() } else { format!(", but {}", others.join(", ")) };
-        findings.push((Bad, missing + &others, Some(TunnelAdvice::PowerCard)));
+        findings.push((Bad, missing + &others, Some(advice)));
     }
     // The topic's first line is its verdict.
     findings.sort_by_key(|(verdict, ..)| *verdict);

@@ -81,6 +81,12 @@ impl TunnelledDevice {
     pub fn host(&self) -> String {
         format!("{}-0", self.name.split('-').next().unwrap_or_default())
     }
+
+    /// Whether its domain's security level never tunnels PCIe, authorised or not. Source: the kernel's
+    /// `Documentation/admin-guide/thunderbolt.rst`.
+    pub fn is_without_pcie(&self) -> bool {
+        matches!(self.security.as_deref(), Some("dponly" | "usbonly" | "nopcie"))
+    }
 }
 
 impl fmt::Display for TunnelledDevice {
@@ -126,7 +132,7 @@ impl Tunnels {
         if !self.docks.is_empty() {
             return None;
         }
-        self.devices.iter().find(|device| !device.is_authorized)
+        self.devices.iter().find(|device| !device.is_authorized && !device.is_without_pcie())
     }
 }
 
@@ -220,6 +226,9 @@ const DISPLAY: u32 = 0x03;
 const ACCELERATOR: u32 = 0x12;
 const BRIDGE: u32 = 0x0604;
 
+/// The most lanes of a PCIe link (PCI Express Base Specification, Link Status: negotiated link width).
+const MOST_LANES: u8 = 32;
+
 /// A PCIe link as a device reports it: speed and width, in the kernel's words. Missing what is not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
@@ -237,9 +246,11 @@ pub struct PcieLink {
 
 impl PcieLink {
     fn of(device: &Path) -> Self {
-        let width = |file: &str| line(&device.join(file))?.parse().ok();
+        // A suspended device reads as ones: 63 lanes at a speed that the kernel calls unknown.
+        let is_width = |lanes: &u8| (1..=MOST_LANES).contains(lanes);
+        let width = |file: &str| line(&device.join(file))?.parse().ok().filter(is_width);
         Self {
-            speed: line(&device.join("current_link_speed")),
+            speed: line(&device.join("current_link_speed")).filter(|speed| !speed.starts_with("Unknown")),
             width: width("current_link_width"),
             max_width: width("max_link_width"),
         }
@@ -494,6 +505,10 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnelled().is_empty());
+        let waits = || sysfs.tunnels().awaits_authorisation().map(|device| device.name.clone());
+        assert_eq!(waits().as_deref(), Some("0-501"));
+        put("domain0", &[("security", "dponly\n")]);
+        assert_eq!(waits(), None, "authorised, too, it would tunnel no PCIe");
     }
 }
 
@@ -578,6 +593,16 @@ mod tunnelled_dock_tests {
         let dock = root.path().join("bus/pci/devices/0000:53:00.0");
         fs::write(dock.join("secondary_bus_number"), "84\n").unwrap();
         fs::write(dock.join("subordinate_bus_number"), "86\n").unwrap();
+        for (speed, width, shown) in [
+            ("2.5 GT/s PCIe", "4", "2.5 GT/s PCIe, x4"),
+            // As a suspended device reads, and one without a link.
+            ("Unknown", "63", "speed not known, width not known"),
+            ("Unknown speed", "0", "speed not known, width not known"),
+        ] {
+            fs::write(dock.join("current_link_speed"), speed).unwrap();
+            fs::write(dock.join("current_link_width"), width).unwrap();
+            assert_eq!(sysfs.tunnelled_docks()[0].link.to_string(), shown);
+        }
         for (address, expected) in [("0000:56:00.0", 1), ("0000:57:00.0", 0), ("0001:56:00.0", 0)] {
             let gpu = root.path().join("bus/pci/devices").join(address);
             fs::create_dir_all(&gpu).unwrap();

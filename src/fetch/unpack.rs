@@ -215,14 +215,14 @@ impl Search<'_> {
         }
         if len != *size {
             let kind = FileKind::of(bytes);
-            if matches!(kind, FileKind::Body(_) | FileKind::Bank0 | FileKind::Flash(_) | FileKind::Swapped { .. }) {
+            if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
                 let label = Kind::BadInput.code("asmpatch::fetch::other_kind");
                 let message = format!("{origin} is {kind}; image {id} has {size} bytes");
                 return Err(Rank::Damaged.miss(Failure::new(label, message)));
             }
             let label = Kind::BadInput.code("asmpatch::fetch::size");
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
-            let rank = if kind == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
+            let rank = if matches!(kind, FileKind::DamagedImage | FileKind::Bank0) { Rank::Damaged } else { Rank::Unrelated };
             return Err(rank.miss(Failure::new(label, message)));
         }
         let (label, what) = if is_md5 {
@@ -361,6 +361,9 @@ mod tests {
             assert_eq!(error.code(), "asmpatch::fetch::other_kind");
             assert!(error.to_string().contains("an image's code without its container"), "{error}");
         }
+        // Bank 0 alone is half an image.
+        let half = &other_version()[4..];
+        assert_eq!(refusal(zip_of(&[("a.txt", b"a"), ("fw.bin", half)])), "fetch::size");
         // An Office document beside an updater says nothing.
         let packed = pe(&[0; 100], &[0; 100], &[]);
         let document = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";

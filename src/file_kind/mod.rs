@@ -36,9 +36,6 @@ const LJMP: u8 = 0x02;
 /// The first bytes of an application of the open boot stub. Source: `handmade/BOOT_ABI.md` of tinygrad's
 /// asm2464pd-firmware at 94304325, as what follows.
 const BOOT_STUB_MAGIC: &[u8] = b"A24F";
-/// The end of its header, whose last 28 bytes are zeros.
-const BOOT_STUB_HEADER_LEN: usize = 0x40;
-const BOOT_STUB_RESERVED: usize = 0x24;
 
 /// What a file is.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -199,10 +196,9 @@ fn is_misplaced_block(file: &[u8]) -> bool {
     file.len() <= CONFIG_LEN && file.chunks(CONFIG_BLOCK_LEN).any(is_block)
 }
 
-/// Whether a file begins with the header of an application of the boot stub. A hex dump may begin with the same letters.
+/// Whether a file begins as an application of the boot stub. A hex dump may begin with the same letters.
 fn is_boot_stub_application(file: &[u8]) -> bool {
-    let reserved = file.get(BOOT_STUB_RESERVED..BOOT_STUB_HEADER_LEN);
-    file.starts_with(BOOT_STUB_MAGIC) && reserved.is_some_and(|reserved| reserved.iter().all(|byte| *byte == 0))
+    file.starts_with(BOOT_STUB_MAGIC) && TextKind::of(file).is_none()
 }
 
 fn by_first_bytes(file: &[u8]) -> Option<FileKind> {
@@ -448,8 +444,11 @@ mod tests {
     fn an_application_of_the_open_boot_stub_is_no_image() {
         let mut application = [BOOT_STUB_MAGIC, b"custom 00000000-CLEAN\0\0\x01"].concat();
         application.extend(0x200u32.to_le_bytes());
-        application.resize(0x240, 0);
-        assert_eq!(words(&application), "an application of the open boot stub");
+        for (reserved, len) in [(0, 0x240), (0xFF, 0x240), (0, 0x20)] {
+            application.truncate(0x20);
+            application.resize(len, reserved);
+            assert_eq!(words(&application), "an application of the open boot stub");
+        }
         assert_eq!(words(b"A24F 0204 0000 7581 6012 0400 A24F 0204 0000 7581 6012 0400 A24F"), "a hex dump");
     }
 

@@ -171,7 +171,8 @@ impl OpenCommand {
         let least = match self {
             Self::XdataRead { len: 0, .. } => 0,
             Self::XdataRead { .. } => 1,
-            Self::Supply => SUPPLY_LEN_MIN,
+            // Fewer bytes than voltage and current are those of a build that doesn't know the request.
+            Self::Supply => 0,
             _ => self.len(),
         };
         least..=self.len()

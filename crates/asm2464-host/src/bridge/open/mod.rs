@@ -257,8 +257,8 @@ impl OpenBridge {
         self.run(&mut BulkWork::new(None, DataPhase::In(buffer)))
     }
 
-    /// C0: reads the state of the supply; `None` from builds that don't know the request, which stall it or don't
-    /// answer.
+    /// C0: reads the state of the supply; `None` from builds that don't know the request, which stall it, don't answer,
+    /// or give less than voltage and current.
     ///
     /// # Errors
     /// [`ControlError`].

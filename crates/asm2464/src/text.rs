@@ -1,17 +1,21 @@
-//! Text as people's tools write it: UTF-8, or UTF-16 behind its byte order mark, as Windows PowerShell's `>` does.
+//! Text as people's tools write it: UTF-8, or UTF-16, with its byte order mark as Windows PowerShell's `>` does, or
+//! without.
 
 use std::borrow::Cow;
 
 use crate::ParseError;
 
-/// Decodes a file of text. Leaves out its byte order mark.
+/// Decodes a file of text. Leaves out its byte order mark. UTF-16 without one shows itself by the zero beside its first
+/// character, which no UTF-8 text has there (RFC 4627, section 3).
 ///
 /// # Errors
 /// The place of the first bytes that are no character.
 pub fn decode(file: &[u8]) -> Result<Cow<'_, str>, ParseError> {
     match file {
-        [0xFF, 0xFE, rest @ ..] => from_utf16(rest, u16::from_le_bytes).map(Cow::Owned),
-        [0xFE, 0xFF, rest @ ..] => from_utf16(rest, u16::from_be_bytes).map(Cow::Owned),
+        [0xFF, 0xFE, ..] => from_utf16(file, 2, u16::from_le_bytes).map(Cow::Owned),
+        [0xFE, 0xFF, ..] => from_utf16(file, 2, u16::from_be_bytes).map(Cow::Owned),
+        [b' '..=b'~', 0, ..] => from_utf16(file, 0, u16::from_le_bytes).map(Cow::Owned),
+        [0, b' '..=b'~', ..] => from_utf16(file, 0, u16::from_be_bytes).map(Cow::Owned),
         _ => {
             let text = str::from_utf8(file).map_err(|error| {
                 ParseError(format!("not UTF-8: the byte at offset {:#x} starts no character", error.valid_up_to()))
@@ -21,12 +25,12 @@ pub fn decode(file: &[u8]) -> Result<Cow<'_, str>, ParseError> {
     }
 }
 
-/// Decodes what follows a byte order mark of UTF-16.
-fn from_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, ParseError> {
-    let (units, half) = bytes.as_chunks::<2>();
+/// Decodes UTF-16 from this offset of the file on.
+fn from_utf16(file: &[u8], offset: usize, unit: fn([u8; 2]) -> u16) -> Result<String, ParseError> {
+    let (units, half) = file[offset..].as_chunks::<2>();
     let wrong = |at: usize| ParseError(format!("not UTF-16: the bytes at offset {at:#x} are no character"));
     let mut text = String::with_capacity(units.len());
-    let mut at = 2;
+    let mut at = offset;
     for decoded in char::decode_utf16(units.iter().map(|bytes| unit(*bytes))) {
         let character = decoded.map_err(|_| wrong(at))?;
         text.push(character);
@@ -50,6 +54,9 @@ mod tests {
         let files = [text.into(), marked.into_bytes(), utf16(text, u16::to_le_bytes), utf16(text, u16::to_be_bytes)];
         for file in files {
             assert_eq!(decode(&file).unwrap(), text);
+            if let [0xFE | 0xFF, _, unmarked @ ..] = file.as_slice() {
+                assert_eq!(decode(unmarked).unwrap(), text);
+            }
         }
         assert_eq!(decode(b"").unwrap(), "");
     }

@@ -363,8 +363,9 @@ mod tests {
             assert!(error.to_string().contains("an image's code without its container"), "{error}");
         }
         // Bank 0 alone is half an image.
-        let half = &other_version()[4..];
-        assert_eq!(refusal(zip_of(&[("a.txt", b"a"), ("fw.bin", half)])), "fetch::size");
+        let mut half = other_version()[4..0x9000].to_vec();
+        half[0] = 2;
+        assert_eq!(refusal(zip_of(&[("a.txt", b"a"), ("fw.bin", &half)])), "fetch::size");
         // An Office document beside an updater says nothing.
         let packed = pe(&[0; 100], &[0; 100], &[]);
         let document = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";

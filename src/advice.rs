@@ -1,8 +1,10 @@
 //! Advice as data. The program puts it into words, for a dock or for a virtual unit.
 
+use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
 use serde::Serialize;
 
+use crate::failure::PROGRAM;
 use crate::gpus::PciId;
 
 /// Who can take a step.
@@ -53,12 +55,12 @@ pub enum Hands {
     FindBackup,
 }
 
-/// What helps against a finding about a unit.
+/// What helps against a finding about a unit, or about USB4 and Thunderbolt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advice {
     /// What helps against the error with this code.
     AgainstError {
-        /// The code.
+        /// The code, as asmpatch shows it.
         code: String,
         /// What the placeholders of its advice stand for, as [`asm2464::Coded::values`] has it.
         values: Vec<(&'static str, String)>,
@@ -68,8 +70,8 @@ pub enum Advice {
         /// Whether a restart can help.
         restarts: bool,
     },
-    /// Keep the system from suspending the unit.
-    KeepAwake,
+    /// Keep the system from suspending the unit at this port.
+    KeepAwake(Location),
     /// Give the CPU another frequency governor.
     OtherGovernor,
     /// End the process that holds a runtime's lock.
@@ -90,22 +92,10 @@ pub enum Advice {
     FlashForRuntime,
     /// Make the unit start the firmware in its flash.
     StartFlashed,
-    /// Nothing to do: flashing clears the block protection.
-    FlashClearsProtection,
     /// Allow what a power cycle undoes.
     AllowWrites,
-    /// Restart the unit by the mildest level that helps.
-    Restart,
-    /// The same, unless a runtime is at work.
-    EndRuntimeOrRestart,
     /// End the runtime that initialised the unit, then restart the unit.
     EndRuntimeAndRestart,
-    /// Cut the unit's power; nothing else helps.
-    Power,
-    /// Switch PCIe on, which some builds of the open firmware leave to a runtime.
-    SwitchPcieOn,
-    /// Check the card and its 12 V.
-    CheckCard,
     /// Check the supply if the link drops under load.
     CheckSupplyUnderLoad,
     /// Connect the supply, without which no dock works.
@@ -136,4 +126,41 @@ pub enum Advice {
     OtherCableThenVerify,
     /// What helps against what a survey of PCIe noted, if anything does.
     AgainstNote(Note),
+    /// Authorise the USB4 device with this UUID, if it says one.
+    Authorise(Option<String>),
+    /// Choose another security level in the host's firmware settings.
+    AllowPcie,
+    /// Look for a newer NVM.
+    NewerNvm,
+    /// Keep these folders of /sys awake. `rescans` says whether a search of PCIe shall follow.
+    KeepPortsAwake {
+        /// The folders, below /sys.
+        folders: Vec<String>,
+        /// Whether something is missing.
+        rescans: bool,
+    },
+    /// Keep the kernel from resetting the host router at boot.
+    KeepTunnels,
+    /// Another cable or port for a dock whose tunnel or card has fewer lanes.
+    MoreLanes,
+    /// Find out why the host sees no PCIe of the dock.
+    FindDock,
+    /// Give the card its power, and search PCIe.
+    PowerCard,
+    /// Load the driver for a device: its PCI address, and the kernel's driver for its vendor's GPUs.
+    LoadDriver {
+        /// The device's PCI address.
+        address: String,
+        /// The driver, if its vendor's is known.
+        driver: Option<&'static str>,
+    },
+    /// Take the GPU back from a driver that only holds it: its PCI address.
+    ReleaseHolder(String),
+}
+
+impl Advice {
+    /// What helps against the error with this code, without the program's name: `pcie::link_down`.
+    pub fn against(code: &str) -> Self {
+        Self::AgainstError { code: format!("{PROGRAM}::{code}"), values: Vec::new() }
+    }
 }

@@ -21,7 +21,7 @@ pub fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
 }
 
 /// The program's name.
-const PROGRAM: &str = "asmpatch";
+pub(crate) const PROGRAM: &str = "asmpatch";
 
 /// Returns an error's code as asmpatch shows it: under the program's name, whichever library the error is from.
 pub fn shown_code(error: &dyn Coded) -> String {

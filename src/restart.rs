@@ -95,10 +95,10 @@ impl UnitFaultKind {
     }
 
     /// What helps if no restart has ended the fault, but the unit can be used with it.
-    const fn advice(self) -> Option<Advice> {
+    fn advice(self) -> Option<Advice> {
         match self {
             Self::Slow => Some(Advice::RetrainLink { restarts: false }),
-            Self::PcieLink => Some(Advice::CheckCard),
+            Self::PcieLink => Some(Advice::against("pcie::stays_down")),
             Self::PcieSilent => Some(Advice::CheckSeat),
             Self::Away | Self::Silent | Self::Bulk => None,
         }
@@ -210,7 +210,7 @@ impl RestartReport {
     pub fn advice(&self, fault: &UnitFault) -> Option<Advice> {
         let may_be_off = !self.tried.iter().any(|tried| tried.level == Level::PciePower);
         match fault.kind {
-            UnitFaultKind::PcieLink if may_be_off => Some(Advice::SwitchPcieOn),
+            UnitFaultKind::PcieLink if may_be_off => Some(Advice::against("pcie::link_down")),
             kind => kind.advice(),
         }
     }
@@ -869,12 +869,12 @@ mod tests {
             VirtualPort::new("unit", unit)
         };
         for (scenario, level, expected) in [
-            ("pcie-starts-off = true\n", Level::Cpu, &Advice::SwitchPcieOn),
-            ("behind = 'nothing'\n", Level::PciePower, &Advice::CheckCard),
+            ("pcie-starts-off = true\n", Level::Cpu, Advice::against("pcie::link_down")),
+            ("behind = 'nothing'\n", Level::PciePower, Advice::against("pcie::stays_down")),
         ] {
             let report = restarted_by(&mut unit(scenario), Some(level)).unwrap();
             let [fault] = &report.after.faults[..] else { panic!("{report:?}") };
-            assert_eq!((fault.kind, report.advice(fault).as_ref()), (UnitFaultKind::PcieLink, Some(expected)));
+            assert_eq!((fault.kind, report.advice(fault)), (UnitFaultKind::PcieLink, Some(expected)));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::Arc;
 
-use crate::advice::Hands;
+use crate::advice::Advice;
 use crate::devices::{Devices, KnownDevice};
 use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
@@ -11,7 +11,6 @@ use crate::flash::observe::ObservedFirmware;
 use crate::image::{Images, open_build_lacks};
 use crate::restart::retrains;
 use crate::shell;
-use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, NoUnit, Selector};
 use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
@@ -22,12 +21,12 @@ use asm2464_host::usb::sysfs::{BayDisk, Sysfs, TunnelledDevice, TunnelledDock, T
 use serde::Serialize;
 
 use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
-use super::command_line::by_hand_on;
 use super::context::Context;
 use super::doctor::Recovery;
 use super::flash::SSD_LOST;
+use super::flash::steps::WordedStep;
 use super::invocation::Invocation;
-use super::{print, table};
+use super::{advice, print, table};
 use crate::cli::errors::{Exit, help};
 use crate::cli::interrupt;
 
@@ -83,8 +82,19 @@ pub(super) struct ListedUnit {
     disks: Vec<BayDisk>,
     /// Why the firmware and what is behind the bridge could not be read.
     unread: Option<String>,
-    /// What the user should know.
+    /// What the user should know, and what to do.
     notes: Vec<String>,
+    /// The steps among the notes, in the order in which to try them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<WordedStep>,
+}
+
+impl ListedUnit {
+    /// Adds steps, each as a note, too.
+    fn advise(&mut self, steps: Vec<WordedStep>) {
+        self.notes.extend(steps.iter().map(WordedStep::note));
+        self.steps.extend(steps);
+    }
 }
 
 /// The list.
@@ -107,6 +117,10 @@ impl print::Document for ListJson<'_> {
 impl print::Document for &KnownDevice {
     const VERSION: u32 = 2;
 }
+
+/// What a unit that a GPU runtime has initialised does to this host.
+const INITIALISED: &str = "the kernel's driver now sees a disk, and Linux waits 30 s for its first block; `asmpatch help \
+                           recovery` says how to keep the driver off";
 
 /// Runs the subcommand.
 ///
@@ -175,13 +189,21 @@ fn row(
             Location::Virtual(_) => Vec::new(),
         },
         unread: None,
-        notes: slow_link(&unit, run).into_iter().collect(),
+        notes: Vec::new(),
+        steps: Vec::new(),
         unit,
     };
+    let run = &run.at(&row.unit.location);
+    if row.unit.speed.is_slow() {
+        row.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", row.unit.speed));
+        row.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&row.unit) }, run));
+    }
     match row.unit.state {
         // The descriptors tell everything that such a unit could be asked.
         BridgeState::OpenFirmware => {
-            row.notes.extend(open_build_lacks(&row.unit.product).map(str::to_owned));
+            if let Some(lacks) = open_build_lacks(&row.unit.product) {
+                row.advise(advice::steps(&Advice::NewerBuild(lacks), run));
+            }
             if let Some(build) = open_build(&row.unit.product)
                 && !build.is_empty()
             {
@@ -190,12 +212,21 @@ fn row(
             }
         }
         BridgeState::BootLoader => {
-            row.notes.extend(Recovery::of(&row.unit, connected, images, run).notes());
+            let Recovery { from_backups, otherwise } = Recovery::of(&row.unit, connected, images, run);
+            row.advise(from_backups);
+            row.advise(otherwise);
         }
         BridgeState::Vendor => match running(&row.unit, args.probe, known, capture) {
             Ok(running) => {
                 let (runs, behind) = (running.running_firmware(images), running.behind());
-                row.notes.extend(note_on(&behind, &runs, &reset_command(&row.unit, run)));
+                match behind {
+                    Behind::Ssd(_) if runs.answers_writes() => row.notes.push(format!("the SSD {SSD_LOST}")),
+                    Behind::Initialised(_) => {
+                        row.notes.push(INITIALISED.to_owned());
+                        row.advise(advice::steps(&Advice::EndRuntimeAndRestart, run));
+                    }
+                    _ => {}
+                }
                 row.version = running.version.map(|version| version.to_string());
                 row.behind = Some(behind.to_string());
                 row.firmware = runs.to_string();
@@ -205,7 +236,7 @@ fn row(
             }
             Err(NotAsked::Failed(error)) => {
                 row.unread = Some(error.to_string());
-                row.notes.push(help(error.coded(), &run.at(&row.unit.location)));
+                row.notes.push(help(error.coded(), run));
             }
         },
     }
@@ -236,37 +267,6 @@ fn running(
         Ok(ObservedFirmware::of(&mut access, unit.state)?)
     };
     ask().map_err(NotAsked::Failed)
-}
-
-/// Returns what the user can do about a link below 5 Gbit/s.
-fn slow_link(unit: &UnitInfo, run: &Invocation) -> Option<String> {
-    let speed = unit.speed;
-    if !speed.is_slow() {
-        return None;
-    }
-    let otherwise = format!("{}; 5 Gbit/s and more are usual", by_hand_on(&unit.location, Hands::OtherPort));
-    if !retrains(unit) {
-        return Some(format!("the link is at {speed}: {otherwise}"));
-    }
-    let reset = reset_command(unit, run);
-    Some(format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"))
-}
-
-/// The command that resets the unit.
-fn reset_command(unit: &UnitInfo, run: &Invocation) -> String {
-    format!("`{}`", run.at(&unit.location).other("reset"))
-}
-
-/// Returns what the user should know of a unit with vendor firmware. `reset` is the command that resets it.
-fn note_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> Option<String> {
-    match behind {
-        Behind::Ssd(_) if runs.answers_writes() => Some(format!("the SSD {SSD_LOST}")),
-        Behind::Initialised(_) => Some(format!(
-            "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
-             initialisation; `asmpatch help recovery` says how to keep the driver off"
-        )),
-        _ => None,
-    }
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.
@@ -364,9 +364,6 @@ fn show_known(known: &Devices, json: bool) {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::BridgeState;
-    use asm2464_host::bridge::BusSpeed;
-
     use super::*;
 
     fn row(folder: &str, serial: &str) -> ListedUnit {
@@ -380,25 +377,7 @@ mod tests {
             disks: Vec::new(),
             unread: None,
             notes: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn the_note_on_a_slow_link_fits_docks_and_virtual_units() {
-        let note = |location: Location, state: BridgeState| {
-            let unit = UnitInfo { location, state, speed: BusSpeed::High, ..row("u", "MINE").unit };
-            slow_link(&unit, &Invocation::default()).unwrap()
-        };
-        for state in [BridgeState::Vendor, BridgeState::OpenFirmware, BridgeState::BootLoader] {
-            let note = |location| note(location, state);
-            assert_eq!(
-                note(Location::Virtual("u".into())).contains("retrains"),
-                state == BridgeState::Vendor,
-                "the row's build has no F4"
-            );
-            assert!(!crate::cli::command_line::is_for_docks(&note(Location::Virtual("u".into()))));
-            let dock = note(Location::Port("3-1".parse().unwrap()));
-            assert!(crate::cli::command_line::is_for_docks(&dock), "{dock}");
+            steps: Vec::new(),
         }
     }
 

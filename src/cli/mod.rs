@@ -6,6 +6,7 @@
 #[macro_use]
 mod print;
 
+mod advice;
 mod arguments;
 mod backup;
 mod bench;

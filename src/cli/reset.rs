@@ -17,11 +17,12 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::arguments::PortArgs;
-use super::command_line::{self, by_hand_on};
+use super::command_line::by_hand_on;
 use super::context::{Context, Deadlines};
 use super::errors::Exit;
+use super::flash::steps::lines;
 use super::invocation::Invocation;
-use super::{print, table, terminal};
+use super::{advice, print, table, terminal};
 use crate::cli::interrupt;
 
 /// Restart a unit that hangs or came up slow, by the mildest level that helps.
@@ -123,14 +124,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let left: Vec<UnitFault> = report.after.faults.iter().filter(|fault| is_for(only, fault.kind)).cloned().collect();
     let Some(fault) = left.first() else { return Ok(Exit::Done) };
     let failure = not_helped(&device, &left);
-    let advice = report.advice(fault);
-    let advice =
-        advice.and_then(|advice| command_line::advice_in_words(&advice, &port.location(), &context.invocation));
-    Err(match advice {
-        Some(advice) => failure.helped(advice),
-        None => failure,
-    }
-    .into())
+    let Some(advice) = report.advice(fault) else { return Err(failure.into()) };
+    let steps = advice::steps(&advice, &context.invocation.at(&port.location()));
+    Err(failure.helped(lines(&steps).join("\n")).into())
 }
 
 /// Whether the command was asked to end faults of this kind: without a level all, with one those for which it is the
@@ -177,8 +173,8 @@ fn show(location: &Location, report: &RestartReport, only: Option<Level>, run: &
     // The error has the advice against what the command was asked to end.
     for fault in after.faults.iter().filter(|fault| !is_for(only, fault.kind)) {
         let Some(advice) = report.advice(fault) else { continue };
-        let Some(advice) = command_line::advice_in_words(&advice, location, run) else { continue };
-        for (label, line) in table::under("next:", advice.lines()) {
+        let steps = lines(&advice::steps(&advice, &run.at(location)));
+        for (label, line) in table::under("next:", steps.iter().flat_map(|line| line.lines())) {
             outln!("  {label:<5} {line}");
         }
     }

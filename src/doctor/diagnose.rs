@@ -41,49 +41,36 @@ pub enum Verdict {
     Bad,
 }
 
-/// One line of the diagnosis, with its advice as data or in words.
+/// One line of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Line"))]
-pub struct TopicLine<A = Advice> {
+pub struct TopicLine {
     /// The topic.
     pub topic: &'static str,
     /// The verdict.
     pub verdict: Verdict,
     /// The finding.
     pub found: String,
-    /// The advice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<A>,
+    /// What helps.
+    #[serde(skip)]
+    pub advice: Option<Advice>,
 }
 
 /// A diagnosis.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Diagnosis"))]
-pub struct Diagnosis<A = Advice> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnosis {
     /// The lines.
-    pub lines: Vec<TopicLine<A>>,
+    pub lines: Vec<TopicLine>,
     /// The runtime that can start; `None` if none can, or if that is not known.
     pub runtime: Option<&'static str>,
     /// The topics that keep a runtime from starting: those that are bad or, if none is, those that are not known.
     pub because: Vec<&'static str>,
 }
 
-impl<A> Diagnosis<A> {
+impl Diagnosis {
     /// Whether something is bad. If nothing is and no runtime is named, it is not known whether one can start.
     pub fn is_bad(&self) -> bool {
         self.lines.iter().any(|line| line.verdict == Bad)
-    }
-}
-
-impl<A> Diagnosis<A> {
-    /// Puts the advice of each line into words.
-    pub fn worded(self, words: impl Fn(&A) -> Option<String>) -> Diagnosis<String> {
-        let word = |TopicLine { topic, verdict, found, advice }| {
-            let advice = advice.as_ref().and_then(&words);
-            TopicLine { topic, verdict, found, advice }
-        };
-        let Self { lines, runtime, because } = self;
-        Diagnosis { lines: lines.into_iter().map(word).collect(), runtime, because }
     }
 }
 
@@ -110,12 +97,7 @@ pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
         (GPU, gpu(facts, wanted)),
         ("bench", bench(facts)),
     ];
-    let mut lines = Vec::new();
-    for (topic, findings) in topics {
-        for (verdict, found, advice) in findings {
-            lines.push(TopicLine { topic, verdict, found, advice });
-        }
-    }
+    let lines = lines(topics);
     let because = because(&lines);
     let is_known = match &facts.tree {
         Asked::NotAsked => true,
@@ -130,14 +112,31 @@ pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
     Diagnosis { lines, runtime, because }
 }
 
+/// The lines of these topics.
+pub(super) fn lines(topics: impl IntoIterator<Item = (&'static str, Vec<Finding>)>) -> Vec<TopicLine> {
+    let mut lines = Vec::new();
+    for (topic, findings) in topics {
+        for (verdict, found, advice) in findings {
+            lines.push(TopicLine { topic, verdict, found, advice });
+        }
+    }
+    lines
+}
+
+/// The topics that are bad, each once.
+pub(super) fn bad(lines: &[TopicLine]) -> Vec<&'static str> {
+    let mut bad: Vec<&'static str> = lines.iter().filter(|line| line.verdict == Bad).map(|line| line.topic).collect();
+    bad.dedup();
+    bad
+}
+
 /// The topics that must be in order before a runtime can start.
 const MUST_BE_KNOWN: [&str; 5] = ["access", "firmware", PIPES, LINK, GPU];
 
 /// Returns the topics that keep a runtime from starting: those that are bad or, if none is, those that must be in order
 /// and of which that is not known. A topic's verdict is that of its first line.
 fn because(lines: &[TopicLine]) -> Vec<&'static str> {
-    let mut bad: Vec<&'static str> = lines.iter().filter(|line| line.verdict == Bad).map(|line| line.topic).collect();
-    bad.dedup();
+    let bad = bad(lines);
     if !bad.is_empty() {
         return bad;
     }
@@ -147,7 +146,7 @@ fn because(lines: &[TopicLine]) -> Vec<&'static str> {
 }
 
 /// A verdict, what was found, and advice.
-type Finding = (Verdict, String, Option<Advice>);
+pub(super) type Finding = (Verdict, String, Option<Advice>);
 
 fn line(verdict: Verdict, found: impl Into<String>) -> Finding {
     (verdict, found.into(), None)
@@ -197,7 +196,7 @@ fn suspend(facts: &Facts) -> Option<Finding> {
         _ => "it matters for the open firmware from before August 2026",
     };
     let found = format!("the system may suspend it (`auto` at {sleepers}): {risk}");
-    Some(advise(Note, found, Advice::KeepAwake))
+    Some(advise(Note, found, Advice::KeepAwake(facts.unit.location.clone())))
 }
 
 fn governor(facts: &Facts) -> Option<Finding> {
@@ -286,11 +285,7 @@ fn flash(facts: &Facts) -> Option<Finding> {
             let found = format!("JEDEC ID {jedec_id} ({maker}), status {status:#04x}");
             match protection {
                 0 => line(Good, format!("{found}: no block is protected")),
-                _ => advise(
-                    Good,
-                    format!("{found}: blocks are protected ({protection:#04x})"),
-                    Advice::FlashClearsProtection,
-                ),
+                _ => line(Good, format!("{found}: blocks are protected ({protection:#04x}), until a flash clears that")),
             }
         }
         (Asked::Failed(trouble), _) => problem(Note, trouble),
@@ -315,7 +310,7 @@ fn pipes(facts: &Facts) -> Option<Finding> {
         PipeState::Hang => advise(
             Bad,
             "nothing moves, though the unit answers control requests: a state that owners know, after long runs",
-            Advice::Restart,
+            Advice::against("control::bulk_timeout"),
         ),
         PipeState::Dead => {
             // Source: random life on the chip model, docs/lab/reliability.md.
@@ -333,14 +328,14 @@ fn pipes(facts: &Facts) -> Option<Finding> {
                  just unplugged looks the same). On the chip model {known}"
             );
             // Source: owners' reports.
-            advise(Bad, found, Advice::Power)
+            advise(Bad, found, Advice::against("sram::power"))
         }
         PipeState::Busy(status) => {
             let found = format!(
                 "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): either a runtime is at \
                  work, or the bulk pipes hang while control requests are still answered"
             );
-            advise(Bad, found, Advice::EndRuntimeOrRestart)
+            advise(Bad, found, Advice::against("control::sram_busy"))
         }
     })
 }
@@ -385,10 +380,10 @@ fn link(facts: &Facts) -> Option<Finding> {
             let found = format!("down (LTSSM {ltssm:#04x}); a runtime switches PCIe on (F3) before it looks");
             if facts.host.locks.is_empty() { advise(Unknown, found, Advice::AllowWrites) } else { line(Unknown, found) }
         }
-        (false, None) => advise(Bad, format!("down (LTSSM {ltssm:#04x}, expected 0x78)"), Advice::CheckCard),
-        (false, Some(_)) => {
-            let found = format!("down (LTSSM {ltssm:#04x}, expected 0x78), also with PCIe switched on (F3)");
-            advise(Bad, found, Advice::CheckCard)
+        (false, before) => {
+            let also = if before.is_some() { ", also with PCIe switched on (F3)" } else { "" };
+            let found = format!("down (LTSSM {ltssm:#04x}, expected 0x78){also}");
+            advise(Bad, found, Advice::against("pcie::stays_down"))
         }
     })
 }

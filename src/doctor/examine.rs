@@ -21,7 +21,8 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::pcie::{Link, Pcie, PcieError, TlpEngine, VendorTlp};
 
-use crate::flash::observe::Observation;
+use crate::flash::access::{Access, UnitBlocks};
+use crate::flash::observe::{self, ObservedFirmware};
 use crate::image::Images;
 use crate::unit::facts::{Asked, Exchange, Facts, FlashChip, HostState, PipeState, Problem, RequestTimes};
 use crate::unit::{Live, ask};
@@ -80,11 +81,8 @@ pub fn examine(
     interrupt.check()?;
     match (live, &facts.pipes) {
         (_, Asked::Failed(_) | Asked::Is(PipeState::Hang | PipeState::Dead)) => {}
-        (Live::Vendor(bridge), _) => {
-            drop(bridge);
-            vendor(&mut facts, port, options, images, interrupt)?;
-        }
-        (Live::Open(bridge), _) => open(&mut facts, bridge, port, options, images, interrupt)?,
+        (Live::Vendor(bridge), _) => vendor(&mut facts, bridge, options, images, interrupt)?,
+        (Live::Open(bridge), _) => open(&mut facts, bridge, options, images, interrupt)?,
     }
     interrupt.check()?;
     Ok(facts)
@@ -92,30 +90,22 @@ pub fn examine(
 
 fn vendor(
     facts: &mut Facts,
-    port: &mut dyn Port,
+    bridge: Bridge<AnyTransport>,
     options: DoctorOptions,
     images: &Images,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
-    let observed = Observation::of(port, interrupt);
-    interrupt.check()?;
-    let observed = match observed {
-        Ok(observed) => observed,
-        Err(failure) => {
-            facts.contents = Asked::Failed(failure.into());
-            return Ok(());
-        }
-    };
-    facts.contents = Asked::Is(observed.running.contents(images));
-    facts.storage.clone_from(&observed.running.storage);
-    let mut bridge = port.open()?;
+    let mut access = Access::Commands(bridge);
+    let Some((blocks, running)) = contents(facts, &mut access, images, interrupt)? else { return Ok(()) };
+    let Access::Commands(mut bridge) = access else { return Ok(()) };
+    facts.storage.clone_from(&running.storage);
     facts.part_revision = bridge.xdata_byte(PART_REVISION).into();
     if options.compare {
         facts.exchanges = ask_vendor(&mut bridge);
-        compare(facts, &observed);
+        compare(facts, &blocks, &running);
     }
     // The firmware uses the same engine for an SSD.
-    let is_free = observed.running.behind() == Behind::NoMedium;
+    let is_free = running.behind() == Behind::NoMedium;
     let may_write = is_free && !facts.is_read_only;
     if is_free {
         look_behind(facts, &mut VendorTlp::new(&mut bridge), may_write, interrupt);
@@ -127,7 +117,6 @@ fn vendor(
 fn open(
     facts: &mut Facts,
     mut bridge: OpenBridge,
-    port: &mut dyn Port,
     options: DoctorOptions,
     images: &Images,
     interrupt: Interrupt<'_>,
@@ -157,19 +146,43 @@ fn open(
     if may_write {
         facts.flash_part = flash_part(&mut bridge).into();
     }
-    drop(bridge);
+    // Reading the image through registers is slow, so it is read only if needed.
     if options.compare {
         interrupt.check()?;
-        // Reading the image through registers is slow, so it is read only if needed.
-        match Observation::of(port, interrupt) {
-            Ok(observed) => {
-                facts.contents = Asked::Is(observed.running.contents(images));
-                compare(facts, &observed);
+        match Access::of(Live::Open(bridge)) {
+            Ok(mut access) => {
+                if let Some((blocks, running)) = contents(facts, &mut access, images, interrupt)? {
+                    compare(facts, &blocks, &running);
+                }
             }
             Err(failure) => facts.contents = Asked::Failed(failure.into()),
         }
     }
     Ok(())
+}
+
+/// Reads what runs on the unit and what is in its flash. Returns both configuration blocks, too; `None` if that failed.
+///
+/// # Errors
+/// Fails on Ctrl-C.
+fn contents(
+    facts: &mut Facts,
+    access: &mut Access,
+    images: &Images,
+    interrupt: Interrupt<'_>,
+) -> Result<Option<(UnitBlocks, ObservedFirmware)>, AnyFailure> {
+    let read = observe::read(access, facts.unit.state, interrupt);
+    interrupt.check()?;
+    match read {
+        Ok((blocks, running)) => {
+            facts.contents = Asked::Is(running.contents(images));
+            Ok(Some((blocks, running)))
+        }
+        Err(failure) => {
+            facts.contents = Asked::Failed(failure.into());
+            Ok(None)
+        }
+    }
 }
 
 /// Reads the flash's ID and status through its controller's registers. Writes nothing to the flash.
@@ -180,11 +193,11 @@ fn flash_part(bridge: &mut OpenBridge) -> Result<FlashChip, RegisterError<Contro
 }
 
 /// Adds the answers of the chip model, which runs the unit's image with the unit's own configuration, if it has one.
-fn compare(facts: &mut Facts, observed: &Observation) {
-    let Some(image) = observed.running.image() else { return };
+fn compare(facts: &mut Facts, blocks: &UnitBlocks, running: &ObservedFirmware) {
+    let Some(image) = running.image() else { return };
     let own = |index: BlockIndex| {
         let at = usize::from(index.number());
-        observed.blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
+        blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
     };
     ask_model(&mut facts.exchanges, &image, &BlockIndex::ALL.map(own), facts.unit.state);
 }

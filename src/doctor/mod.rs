@@ -6,7 +6,7 @@
 //! # The trip
 //!
 //! ```text
-//!  Port ─► examine ─► Facts ─► diagnose ─► Diagnosis ─► TopicLine, TopicLine ...   worded in src/cli
+//!  Port ─► examine ─► Facts ─► diagnose ─► Diagnosis ─► TopicLine, TopicLine ...   worded in src/cli/advice.rs
 //!                      │          ▲
 //!                      │          │ Wanted: the GPUs and the runtime of this version
 //!                      ▼          │
@@ -73,4 +73,4 @@ mod usb4;
 pub use diagnose::{Diagnosis, TopicLine, Verdict, Wanted, diagnose};
 pub use examine::{DoctorOptions, Probe, examine};
 pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};
-pub use usb4::{TunnelAdvice, diagnose_tunnels};
+pub use usb4::diagnose_tunnels;

@@ -73,7 +73,15 @@ impl Access {
     /// [`FlashError`]; [`FlashError::Registers`] if no flash answers.
     pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
         let state = port.attached()?.state;
-        match Live::at(port, state)? {
+        Self::of(Live::at(port, state)?)
+    }
+
+    /// Takes a unit that is open.
+    ///
+    /// # Errors
+    /// [`FlashError::Registers`] if no flash answers.
+    pub fn of(live: Live) -> Result<Self, FlashError> {
+        match live {
             Live::Vendor(bridge) => Ok(Self::Commands(bridge)),
             Live::Open(bridge) => Ok(Self::Registers(RegisterFlash::new(bridge)?)),
         }

@@ -151,14 +151,27 @@ impl Observation {
         interrupt.check()?;
         let attached = port.attached()?;
         let mut access = Access::open(port)?;
-        let blocks = access.blocks(attached.state)?;
-        interrupt.check()?;
-        let running = ObservedFirmware::of(&mut access, attached.state)?;
-        interrupt.check()?;
+        let (blocks, running) = read(&mut access, attached.state, interrupt)?;
         // Opening the port has checked the disk.
         let is_disk_checked = port.is_disk_checked();
         Ok(Self { attached, blocks, running, is_disk_checked })
     }
+}
+
+/// Reads the configuration blocks of an open unit in this state, what runs on it, and what is in its flash.
+///
+/// # Errors
+/// If the unit fails, and on Ctrl-C.
+pub fn read(
+    access: &mut Access,
+    state: BridgeState,
+    interrupt: Interrupt<'_>,
+) -> Result<(UnitBlocks, ObservedFirmware), AnyFailure> {
+    let blocks = access.blocks(state)?;
+    interrupt.check()?;
+    let running = ObservedFirmware::of(access, state)?;
+    interrupt.check()?;
+    Ok((blocks, running))
 }
 
 /// Reads the unit at a port and its configuration blocks, and gives it back to the system.

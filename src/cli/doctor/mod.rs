@@ -2,16 +2,16 @@
 
 #[cfg(test)]
 mod tests;
-mod usb4;
 
 use std::error::Error;
 use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::arguments::{BackupPlace, PatchDirs, PortArgs};
+use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, opened};
 use super::flash::steps::lines;
-use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, diagnose_tunnels, examine};
+use crate::advice::Applicability;
+use crate::doctor::{Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, diagnose, diagnose_tunnels, examine};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
 use crate::flash::backup_folder;
@@ -22,20 +22,21 @@ use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
 use crate::unit::facts::{Facts, FlashChip};
-use crate::unit::{self, NoUnit};
+use crate::unit::{self, NoUnit, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::code::TextKind;
 use asm2464_dock::files::{atomic, file};
-use asm2464_host::bridge::UnitInfo;
+use asm2464_dock::pcap::Capture;
+use asm2464_host::bridge::{Port, UnitInfo};
 use asm2464_host::usb::sysfs::{PciPort, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
 use super::context::Context;
 use super::flash::steps::WordedStep;
-use super::{command_line, print, user_files};
+use super::{advice, print, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::invocation::Invocation;
@@ -46,13 +47,13 @@ use crate::cli::invocation::Invocation;
 /// to do. -v and --report also show the part and its flash. What it writes lasts until the power goes at most: bus
 /// numbers of PCIe bridges that have none, a byte of the bridge's memory, and on open firmware 64 bytes through the
 /// bulk pipes; there it also switches PCIe on if the link is down, as a runtime does. Writes nothing over an SSD, or
-/// while a runtime holds its lock. Ends with status 0 only if a GPU runtime could start.
+/// while a runtime holds its lock. Ends with status 0 only if a GPU runtime could start; of several units, on each.
 ///
 /// On Linux it also looks at a dock on USB4 or Thunderbolt, which is no USB device there: authorisation, NVM, suspended
 /// ports, PCIe link, and the GPU with its driver. It only reads.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --all --json\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
 )]
 pub struct Args {
     /// Write nothing to the unit. Then doctor doesn't know whether the bulk pipes of open firmware move data, and doesn't
@@ -68,7 +69,7 @@ pub struct Args {
 
     /// Diagnose what this report has found, whatever version of asmpatch wrote it. Looks at no unit and at nothing on
     /// this host.
-    #[arg(long, value_name = "REPORT", conflicts_with_all = ["report", "no_write", "device", "usb_ids", "device_dirs", "pcap"])]
+    #[arg(long, value_name = "REPORT", conflicts_with_all = ["report", "no_write", "device", "all", "usb_ids", "device_dirs", "pcap"])]
     from: Option<PathBuf>,
 
     /// Replace FILE if it exists.
@@ -80,26 +81,124 @@ pub struct Args {
     #[arg(long, value_name = "VENDOR:DEVICE")]
     expect: Option<PciId>,
 
-    #[command(flatten)]
-    port: PortArgs,
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
+    /// it can be left out. May be given more than once.
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
+    device: Vec<Selector>,
 
-    /// Print JSON.
+    /// Examine all connected units, one after the other, whatever ASMPATCH_DEVICE names. --device more than once names
+    /// several.
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    ids: UnitArgs,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
+
+    /// Print JSON: an object or, with --all or several units, an array.
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    /// Finds the units: all, those that are named, each once, or the only one. `capture` records them.
+    fn ports(&self, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
+        let known = self.ids.load()?;
+        if self.all && self.device.is_empty() {
+            return unit::ports(&known, capture);
+        }
+        let named = match self.device.as_slice() {
+            [] => vec![None],
+            named => named.iter().map(Some).collect(),
+        };
+        let mut ports: Vec<Box<dyn Port>> = Vec::new();
+        let mut known_as: Vec<Option<&Selector>> = Vec::new();
+        for selector in named {
+            // A virtual unit can't be opened twice.
+            if known_as.contains(&selector) {
+                continue;
+            }
+            known_as.push(selector);
+            let port = opened(selector, |selector| unit::port(&known, selector, capture))?;
+            if ports.iter().all(|other| other.location() != port.location()) {
+                ports.push(port);
+            }
+        }
+        Ok(ports)
+    }
+}
+
+/// A line of a diagnosis with its advice in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct WordedLine {
+    #[serde(flatten)]
+    line: TopicLine,
+    /// What to do, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+    /// The same as steps, in the order in which to try them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<WordedStep>,
+}
+
+impl WordedLine {
+    fn advise(&mut self, steps: Vec<WordedStep>) {
+        self.advice = if steps.is_empty() { None } else { Some(lines(&steps).join("\n")) };
+        self.steps = steps;
+    }
+}
+
+/// A diagnosis in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct WordedDiagnosis {
+    /// The lines.
+    lines: Vec<WordedLine>,
+    /// The runtime that can start; nothing if none can, or if that is not known.
+    runtime: Option<&'static str>,
+    /// The topics that keep a runtime from starting: those that are bad or, if none is, those that are not known.
+    because: Vec<&'static str>,
+}
+
+impl WordedDiagnosis {
+    /// Words a diagnosis of the unit that `run` is at.
+    fn of(diagnosis: Diagnosis, run: &Invocation) -> Self {
+        let Diagnosis { lines, runtime, because } = diagnosis;
+        let mut worded = Vec::new();
+        for line in lines {
+            let steps = line.advice.as_ref().map(|advice| advice::steps(advice, run)).unwrap_or_default();
+            let mut line = WordedLine { line, advice: None, steps: Vec::new() };
+            line.advise(steps);
+            worded.push(line);
+        }
+        Self { lines: worded, runtime, because }
+    }
+
+    /// Prints the page: a heading, a line for each finding, and whether a runtime can start.
+    fn print(&self, heading: &impl Display, is_whole: bool) {
+        shown(heading, self, is_whole).iter().for_each(|line| outln!("{line}"));
+    }
+
+    const fn exit(&self) -> Exit {
+        if self.runtime.is_some() { Exit::Done } else { Exit::CheckFailed }
+    }
+}
+
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct DoctorJson<'a> {
-    /// The unit; nothing of it if no unit is connected over USB, but devices are over USB4 or Thunderbolt.
+pub(super) struct DoctorJson {
+    /// The unit; nothing of it in the element of an array, or in the only document, that is about USB4 and Thunderbolt.
     #[serde(flatten)]
-    unit: Option<&'a UnitInfo>,
+    unit: Option<UnitInfo>,
     /// The diagnosis of the unit; without a unit, that of USB4 and Thunderbolt.
     #[serde(flatten)]
-    diagnosis: &'a Diagnosis<String>,
-    /// Beside a unit, the diagnosis of USB4 and Thunderbolt; missing if nothing is connected there.
+    diagnosis: WordedDiagnosis,
+    /// Beside the only unit, the diagnosis of USB4 and Thunderbolt; missing if nothing is connected there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usb4: Option<&'a Diagnosis<String>>,
+    usb4: Option<WordedDiagnosis>,
     /// The part's revision: XDATA 0xC8FF; missing if it can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     part_revision: Option<u8>,
@@ -108,22 +207,22 @@ pub(super) struct DoctorJson<'a> {
     flash_part: Option<FlashChip>,
     /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
     /// the order in which to try them.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    recovery: &'a [WordedStep],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recovery: Vec<WordedStep>,
     /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are
     /// none, and for a unit in software.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tunnelled: &'a [TunnelledDevice],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tunnelled: Vec<TunnelledDevice>,
     /// The docks that the host sees on PCIe, over USB4; missing if there are none, and for a unit in software.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tunnelled_docks: &'a [TunnelledDock],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tunnelled_docks: Vec<TunnelledDock>,
     /// The PCIe ports that lead to these docks; if none is known to, those that may hide a dock. Missing if there are none,
     /// and for a unit in software.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tunnel_ports: &'a [PciPort],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tunnel_ports: Vec<PciPort>,
 }
 
-impl print::Document for DoctorJson<'_> {
+impl print::Document for DoctorJson {
     const VERSION: u32 = 3;
 }
 
@@ -153,109 +252,156 @@ fn facts_in(path: &Path) -> Result<Facts, AnyFailure> {
 ///
 /// # Errors
 /// Fails if no unit is found, several are found and none is selected, a report can't be written, or on Ctrl-C. Problems
-/// of the unit are results, not errors.
+/// of a unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
+    if let Some(path) = &args.from {
+        return diagnose_report(path, args);
+    }
     if let Some(path) = &args.report {
         user_files::refuse_existing(path, args.force || is_report(path))?;
     }
     let images = Images::from(PatchDirs::default().load()?);
-    let is_local = args.from.is_none();
-    let facts = match &args.from {
-        Some(path) => facts_in(path)?,
-        None => {
-            let (_recording, mut port) = match args.port.open() {
-                Ok(opened) => opened,
-                Err(error) => return without_unit(args, error),
-            };
-            let info = port.attached()?;
-            let options = DoctorOptions { no_write: args.no_write, compare: args.report.is_some() };
-            examine(&mut *port, info, options, &images, interrupt)?
+    let recording = args.pcap.start()?;
+    let (mut ports, tunnels) = match args.ports(recording.capture()) {
+        Ok(ports) if ports.iter().all(|port| port.location().is_virtual()) => (ports, Tunnels::default()),
+        Ok(ports) => (ports, Sysfs::system().tunnels()),
+        Err(error) => match (error.coded() as &dyn Error).downcast_ref() {
+            Some(NoUnit(tunnels)) if !tunnels.is_empty() && args.report.is_none() => (Vec::new(), tunnels.clone()),
+            _ => return Err(error),
+        },
+    };
+    if args.report.is_some() && ports.len() > 1 {
+        return Err(report_of_several(&ports).into());
+    }
+    let units: Vec<UnitInfo> = ports.iter_mut().map(|port| port.attached()).collect::<Result<_, _>>()?;
+    let options = DoctorOptions { no_write: args.no_write, compare: args.report.is_some() };
+    let mut exit = Exit::Done;
+    let mut documents = Vec::new();
+    for (port, unit) in ports.iter_mut().zip(units) {
+        let facts = examine(&mut **port, unit, options, &images, interrupt)?;
+        let mut document = DoctorJson::of(&facts, args, &context.invocation)?;
+        if facts.unit.state == BridgeState::BootLoader {
+            document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
-    };
-    let gpus = crate::embedded::gpus()?;
-    let runtime = crate::embedded::runtime()?;
-    let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
-    let mut diagnosis =
-        diagnosis.worded(|advice| command_line::advice_in_words(advice, &facts.unit.location, &context.invocation));
-    let recovery = if is_local && facts.unit.state == BridgeState::BootLoader {
-        let connected = unit::list(&args.port.ids.load()?).unwrap_or_default();
-        Some(Recovery::of(&facts.unit, &connected, &images, &context.invocation))
-    } else {
-        None
-    };
-    if let Some(recovery) = &recovery {
-        recovery.advise(&mut diagnosis);
-    }
-    let tunnels = if is_local && !facts.unit.is_virtual() { Sysfs::system().tunnels() } else { Tunnels::default() };
-    if !args.json {
-        let is_whole = context.is_verbose() || args.report.is_some() || !is_local;
-        shown(&facts.unit, &diagnosis, is_whole).iter().for_each(|line| outln!("{line}"));
-    }
-    let beside = if tunnels.is_empty() { None } else { Some(usb4_diagnosis(&tunnels, args.expect)?) };
-    if let Some(beside) = beside.as_ref().filter(|_| !args.json) {
-        let head = format!("also connected, over USB4 or Thunderbolt: {tunnels}");
-        shown(&head, beside, true).iter().for_each(|line| outln!("{line}"));
-    }
-    if args.json {
-        print::json(&DoctorJson {
-            unit: Some(&facts.unit),
-            diagnosis: &diagnosis,
-            usb4: beside.as_ref(),
-            part_revision: facts.part_revision.answer().copied(),
-            flash_part: facts.flash_part.answer().copied(),
-            recovery: recovery.as_ref().map(|recovery| recovery.steps.as_slice()).unwrap_or_default(),
-            tunnelled: &tunnels.devices,
-            tunnelled_docks: &tunnels.docks,
-            tunnel_ports: &tunnels.ports,
-        });
-    }
-    let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
-    if let Some(path) = &args.report {
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = Report::new(&facts, kernel.as_deref());
-        atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
-            let form = issue_form(env!("CARGO_PKG_REPOSITORY"));
-            let sent = match form {
-                Some(form) => format!("please send it, because asmpatch has never run on silicon: {form}"),
-                None => "keep it: there is no address yet to which it can be sent".to_owned(),
-            };
-            outln!("wrote {}: {sent}", shell::path(path).shown());
+            if !documents.is_empty() {
+                outln!("");
+            }
+            document.diagnosis.print(&facts.unit, context.is_verbose() || args.report.is_some());
         }
+        exit = exit.max(document.diagnosis.exit());
+        if let Some(path) = &args.report {
+            write_report(path, &facts, args.json)?;
+        }
+        documents.push(document);
+    }
+    if !tunnels.is_empty() {
+        let diagnosis = diagnose_tunnels(&tunnels, &crate::embedded::gpus()?, args.expect);
+        let diagnosis = WordedDiagnosis::of(diagnosis, &Invocation::default());
+        let (connected, usb4_exit) = match documents.is_empty() {
+            true => ("over USB4 or Thunderbolt, and not over USB", diagnosis.exit()),
+            false => ("also connected, over USB4 or Thunderbolt", Exit::Done),
+        };
+        if !args.json {
+            diagnosis.print(&format!("{connected}: {tunnels}"), true);
+        }
+        exit = exit.max(usb4_exit);
+        match documents.as_mut_slice() {
+            [only] if !args.all => only.usb4 = Some(diagnosis),
+            _ => documents.push(DoctorJson::without_unit(diagnosis)),
+        }
+        if let Some(last) = documents.last_mut() {
+            last.tunnelled = tunnels.devices;
+            last.tunnelled_docks = tunnels.docks;
+            last.tunnel_ports = tunnels.ports;
+        }
+    }
+    match documents.as_slice() {
+        _ if !args.json => {}
+        [only] if !args.all => print::json(only),
+        several => print::json_each(several),
     }
     Ok(exit)
 }
 
-/// Examines USB4 and Thunderbolt, if no unit is connected over USB and something is there; else returns the error of the
-/// unit that can't be opened.
-fn without_unit(args: &Args, error: AnyFailure) -> Result<Exit, AnyFailure> {
-    let tunnels = match (error.coded() as &dyn Error).downcast_ref() {
-        Some(NoUnit(tunnels)) if !tunnels.is_empty() && args.report.is_none() => tunnels,
-        _ => return Err(error),
+/// Diagnoses an earlier report. What its steps run is for the host of that unit, so no command is printed.
+fn diagnose_report(path: &Path, args: &Args) -> Result<Exit, AnyFailure> {
+    let facts = facts_in(path)?;
+    let mut document = DoctorJson::of(&facts, args, &Invocation::default())?;
+    for line in &mut document.diagnosis.lines {
+        let mut steps = std::mem::take(&mut line.steps);
+        for step in &mut steps {
+            (step.applicability, step.command) = (Applicability::Hands, None);
+        }
+        line.advise(steps);
+    }
+    match args.json {
+        true => print::json(&document),
+        false => document.diagnosis.print(&facts.unit, true),
+    }
+    Ok(document.diagnosis.exit())
+}
+
+/// The failure of a report that several units would write.
+fn report_of_several(ports: &[Box<dyn Port>]) -> Failure {
+    let devices: Vec<String> = ports.iter().map(|port| port.location().to_string()).collect();
+    let message = format!("a report is of one unit, and there are {}: {}", devices.len(), devices.join(", "));
+    let failure = Failure::new(Kind::Refused.code("asmpatch::doctor::several"), message);
+    devices.into_iter().fold(failure, |failure, device| failure.naming("PORT", device))
+}
+
+fn write_report(path: &Path, facts: &Facts, is_silent: bool) -> Result<(), AnyFailure> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    atomic::write(path, Report::new(facts, kernel.as_deref()).to_json().as_bytes())?;
+    if is_silent {
+        return Ok(());
+    }
+    let sent = match issue_form(env!("CARGO_PKG_REPOSITORY")) {
+        Some(form) => format!("please send it, because asmpatch has never run on silicon: {form}"),
+        None => "keep it: there is no address yet to which it can be sent".to_owned(),
     };
-    let diagnosis = usb4_diagnosis(tunnels, args.expect)?;
-    if args.json {
-        print::json(&DoctorJson {
+    outln!("wrote {}: {sent}", shell::path(path).shown());
+    Ok(())
+}
+
+impl DoctorJson {
+    fn without_unit(diagnosis: WordedDiagnosis) -> Self {
+        Self {
             unit: None,
-            diagnosis: &diagnosis,
+            diagnosis,
             usb4: None,
             part_revision: None,
             flash_part: None,
-            recovery: &[],
-            tunnelled: &tunnels.devices,
-            tunnelled_docks: &tunnels.docks,
-            tunnel_ports: &tunnels.ports,
-        });
-    } else {
-        let head = format!("over USB4 or Thunderbolt, and not over USB: {tunnels}");
-        shown(&head, &diagnosis, true).iter().for_each(|line| outln!("{line}"));
+            recovery: Vec::new(),
+            tunnelled: Vec::new(),
+            tunnelled_docks: Vec::new(),
+            tunnel_ports: Vec::new(),
+        }
     }
-    Ok(if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed })
-}
 
-fn usb4_diagnosis(tunnels: &Tunnels, expected: Option<PciId>) -> Result<Diagnosis<String>, AnyFailure> {
-    Ok(diagnose_tunnels(tunnels, &crate::embedded::gpus()?, expected).worded(usb4::words))
+    /// Diagnoses a unit. `run` is the command that asks.
+    fn of(facts: &Facts, args: &Args, run: &Invocation) -> Result<Self, AnyFailure> {
+        let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
+        let diagnosis = diagnose(facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
+        let diagnosis = WordedDiagnosis::of(diagnosis, &run.at(&facts.unit.location));
+        Ok(Self {
+            unit: Some(facts.unit.clone()),
+            part_revision: facts.part_revision.answer().copied(),
+            flash_part: facts.flash_part.answer().copied(),
+            ..Self::without_unit(diagnosis)
+        })
+    }
+
+    /// Adds what gives a unit in its boot loader its firmware again, as the advice on its firmware.
+    fn recover(&mut self, connected: &[UnitInfo], images: &Images, run: &Invocation) {
+        let Some(unit) = &self.unit else { return };
+        let Recovery { from_backups, otherwise } = Recovery::of(unit, connected, images, run);
+        if let Some(line) = self.diagnosis.lines.iter_mut().find(|line| line.line.topic == "firmware") {
+            line.advise([&from_backups[..], &otherwise].concat());
+        }
+        self.recovery = from_backups;
+    }
 }
 
 /// Returns the address at which the project takes reports; `None` while its repository is the placeholder of Cargo.toml.
@@ -270,9 +416,14 @@ fn issue_form(repository: &str) -> Option<String> {
 const DETAILS: [&str; 2] = ["part", "flash"];
 
 /// Returns the page: a line for each finding, and whether a runtime can start.
-fn shown(head: &impl Display, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<String> {
+fn shown(head: &impl Display, diagnosis: &WordedDiagnosis, is_whole: bool) -> Vec<String> {
     let mut page = vec![head.to_string()];
-    for line in diagnosis.lines.iter().filter(|line| is_whole || !DETAILS.contains(&line.topic)) {
+    let mut is_bad = false;
+    for WordedLine { line, advice, .. } in &diagnosis.lines {
+        is_bad |= line.verdict == Verdict::Bad;
+        if !is_whole && DETAILS.contains(&line.topic) {
+            continue;
+        }
         let verdict = format!("{:<4}", line.verdict.to_string());
         let verdict = match line.verdict {
             Verdict::Good => verdict.green().to_string(),
@@ -280,26 +431,24 @@ fn shown(head: &impl Display, diagnosis: &Diagnosis<String>, is_whole: bool) -> 
             Verdict::Bad => verdict.red().to_string(),
         };
         page.push(format!("  {verdict}  {:<10}  {}", line.topic, line.found));
-        let advice = line.advice.iter().flat_map(|advice| advice.lines());
-        page.extend(advice.map(|part| format!("                    {part}")));
+        let advice = advice.iter().flat_map(|advice| advice.lines());
+        page.extend(advice.map(|part| format!("        {part}")));
     }
     let because = diagnosis.because.join(", ");
     page.push(match diagnosis.runtime {
         Some(runtime) => format!("a GPU runtime can start: {runtime}"),
-        None if diagnosis.is_bad() => format!("no GPU runtime can start, because of: {because}"),
+        None if is_bad => format!("no GPU runtime can start, because of: {because}"),
         None => format!("asmpatch doesn't know whether a GPU runtime can start: see {because}"),
     });
     page
 }
 
-/// The backups of a unit in its boot loader, as commands.
+/// What gives a unit in its boot loader its firmware again.
 pub(super) struct Recovery {
-    /// The commands, in the order in which to try them.
-    steps: Vec<WordedStep>,
-    /// Why none of them is from a backup, if so.
-    otherwise: Option<String>,
-    /// The commands for a new board, if it is not certain that one of the others is right.
-    new_board: Vec<WordedStep>,
+    /// The steps with its backups, in the order in which to try them.
+    pub from_backups: Vec<WordedStep>,
+    /// Why there are none, if so; and the steps for a new board, unless it is certain that one of the others is right.
+    pub otherwise: Vec<WordedStep>,
 }
 
 impl Recovery {
@@ -310,7 +459,7 @@ impl Recovery {
             .folder()
             .map_err(|error| error.to_string())
             .and_then(|folder| Ok((backup_folder::filed(&folder).map_err(|error| error.to_string())?, folder)));
-        let (steps, otherwise) = match &filed {
+        let (steps, why) = match &filed {
             Ok((filed, folder)) => {
                 let fitting = fitting(unit, &[None, None], None, filed, connected);
                 let offers = offers(&fitting, None, &[], &unit.location, images);
@@ -318,38 +467,21 @@ impl Recovery {
             }
             Err(why) => (Vec::new(), format!("asmpatch couldn't look for its backups: {}", why.shown())),
         };
-        let otherwise = steps.is_empty().then(|| {
-            format!(
-                "{otherwise}. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again"
-            )
-        });
-        // Without the permission, `flash --yes` keeps to the backups.
-        let permissions = if steps.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
-        let mut new_board = Vec::new();
+        let mut otherwise = Vec::new();
+        if steps.is_empty() {
+            otherwise.push(WordedStep::hands(format!(
+                "{why}. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again"
+            )));
+        }
         if steps.iter().all(|step| step.only_if.is_some()) {
             for (why, id) in [(Why::NewBoard, OPEN_IMAGE), (Why::OrNewBoard, DEFAULT_IMAGE)] {
                 let image = ImageRef::Known(id.to_owned());
-                let permissions = permissions.clone();
-                new_board
-                    .push(NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false }));
+                // Without the permission, `flash --yes` keeps to the backups.
+                let permissions = if steps.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
+                let step = NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false });
+                otherwise.push(WordedStep::of(&step, run, None, &unit.location));
             }
         }
-        let worded = |steps: &[NextStep]| WordedStep::each(steps, run, None, &unit.location);
-        Self { steps: worded(&steps), otherwise, new_board: worded(&new_board) }
-    }
-
-    /// The commands as notes on the unit.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let steps = self.steps.iter().chain(&self.new_board).map(WordedStep::note);
-        self.otherwise.iter().cloned().chain(steps).collect()
-    }
-
-    /// Puts the commands into the diagnosis, in place of its advice on the firmware.
-    fn advise(&self, diagnosis: &mut Diagnosis<String>) {
-        let steps = [&self.steps[..], &self.new_board].concat();
-        let advice: Vec<String> = self.otherwise.iter().cloned().chain(lines(&steps)).collect();
-        if let Some(line) = diagnosis.lines.iter_mut().find(|line| line.topic == "firmware") {
-            line.advice = Some(advice.join("\n"));
-        }
+        Self { from_backups: WordedStep::each(&steps, run, None, &unit.location), otherwise }
     }
 }

@@ -1,6 +1,6 @@
 //! Diagnoses of units in memory.
 
-use crate::doctor::{self, DoctorOptions, Report, TopicLine, Verdict, Wanted, examine, hashed};
+use crate::doctor::{self, DoctorOptions, Report, Verdict, Wanted, examine, hashed};
 use crate::patch::{PatchSet, Selection};
 use crate::tests::unknown_open_build;
 use crate::unit::facts::HostState;
@@ -16,13 +16,11 @@ use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Bay, BusSpeed, Location, Port as _, Storage};
 use asm2464_host::usb::sysfs::{BayDisk, Process};
 
-use crate::cli::command_line::{self, is_for_docks};
+use crate::cli::command_line::is_for_docks;
 use crate::cli::invocation::Invocation;
 
-use super::issue_form;
+use super::{WordedDiagnosis, WordedLine, issue_form};
 
-/// The page of an examination.
-type Diagnosis = doctor::Diagnosis<String>;
 
 fn patched() -> Image {
     let image = practice::image();
@@ -40,30 +38,30 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Facts {
     examine(&mut port, info, options, &crate::embedded::patches().unwrap().into(), Interrupt::never()).unwrap()
 }
 
-fn diagnose(seen: &Facts) -> Diagnosis {
+fn diagnose(seen: &Facts) -> WordedDiagnosis {
     diagnose_for(seen, None)
 }
 
-fn diagnose_for(seen: &Facts, expected: Option<&str>) -> Diagnosis {
+fn diagnose_for(seen: &Facts, expected: Option<&str>) -> WordedDiagnosis {
     let expected = expected.map(|id| id.parse().unwrap());
     let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
     let diagnosis = doctor::diagnose(seen, Wanted { gpus: &gpus, runtime: &runtime, expected });
-    diagnosis.worded(|advice| command_line::advice_in_words(advice, &seen.unit.location, &Invocation::default()))
+    WordedDiagnosis::of(diagnosis, &Invocation::default().at(&seen.unit.location))
 }
 
-fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
+fn page(scenario: &str, image: &Image, options: DoctorOptions) -> WordedDiagnosis {
     diagnose(&examined(scenario, image, options))
 }
 
-fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine<String> {
-    page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
+fn line<'a>(page: &'a WordedDiagnosis, topic: &str) -> &'a WordedLine {
+    page.lines.iter().find(|line| line.line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
 }
 
 const READING: DoctorOptions = DoctorOptions { no_write: true, compare: false };
 
 #[test]
 fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them() {
-    let found = |page: &Diagnosis, topic: &str| line(page, topic).found.clone();
+    let found = |page: &WordedDiagnosis, topic: &str| line(page, topic).line.found.clone();
     let open = page("part-revision = '07'\n", &practice::open_image(), DoctorOptions::default());
     assert_eq!(found(&open, "part"), "revision 0x07 (XDATA 0xC8FF)");
     assert_eq!(found(&open, "flash"), "JEDEC ID EF 30 13 (Winbond), status 0x00: no block is protected");
@@ -78,7 +76,7 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
     seen.flash_part = Asked::Is(FlashChip { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C });
     let unknown = diagnose(&seen);
-    let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c)";
+    let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c), until a flash clears that";
     assert_eq!(found(&unknown, "flash"), expected);
     assert!(report(&seen).contains("\"jedec_id\": \"12 34 56\""), "{}", report(&seen));
 }
@@ -87,15 +85,15 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
 fn a_gpu_runtime_can_start_on_open_firmware_with_a_gpu_behind_it() {
     let page = page("", &practice::open_image(), DoctorOptions::default());
     assert_eq!(page.runtime, Some("tinygrad from v0.14.0 on"), "{page:#?}");
-    assert!(line(&page, "GPU").found.contains("1002:744c"), "{page:#?}");
-    assert_eq!((line(&page, "bulk pipes").verdict, page.because.len()), (Verdict::Good, 0));
+    assert!(line(&page, "GPU").line.found.contains("1002:744c"), "{page:#?}");
+    assert_eq!((line(&page, "bulk pipes").line.verdict, page.because.len()), (Verdict::Good, 0));
 }
 
 #[test]
 fn without_leave_to_write_doctor_says_what_it_does_not_know() {
     let page = page("", &practice::open_image(), READING);
-    assert_eq!((line(&page, "bulk pipes").verdict, page.runtime), (Verdict::Unknown, None), "{page:#?}");
-    assert!(!page.is_bad() && page.because == ["bulk pipes", "GPU"], "{page:#?}");
+    assert_eq!((line(&page, "bulk pipes").line.verdict, page.runtime), (Verdict::Unknown, None), "{page:#?}");
+    assert_eq!(page.because, ["bulk pipes", "GPU"]);
     let last = super::shown(&examined("", &practice::open_image(), READING).unit, &page, false).pop().unwrap();
     assert_eq!(last, "asmpatch doesn't know whether a GPU runtime can start: see bulk pipes, GPU");
 }
@@ -113,7 +111,7 @@ fn open_firmware_whose_pipes_hang_is_named_by_the_page_and_answers_the_next_comm
             let seen = examine(&mut port, info, DoctorOptions::default(), &images, Interrupt::never()).unwrap();
             let page = diagnose(&seen);
             assert_eq!(
-                (line(&page, "bulk pipes").verdict, &seen.pipes),
+                (line(&page, "bulk pipes").line.verdict, &seen.pipes),
                 (Verdict::Bad, &Asked::Is(PipeState::Hang)),
                 "{cure}"
             );
@@ -125,16 +123,16 @@ fn open_firmware_whose_pipes_hang_is_named_by_the_page_and_answers_the_next_comm
 #[test]
 fn no_runtime_works_with_stock_firmware_and_the_page_names_images_that_do() {
     let page = page("", &practice::image(), DoctorOptions::default());
-    assert_eq!((page.runtime, line(&page, "firmware").verdict), (None, Verdict::Bad));
+    assert_eq!((page.runtime, line(&page, "firmware").line.verdict), (None, Verdict::Bad));
     let advice = line(&page, "firmware").advice.clone().unwrap();
     assert!(advice.contains("v0.14.0") && advice.contains("asmpatch flash patched.bin --device virtual:u"), "{advice}");
-    assert_eq!(line(&page, "PCIe link").verdict, Verdict::Good);
+    assert_eq!(line(&page, "PCIe link").line.verdict, Verdict::Good);
 }
 
 #[test]
 fn patched_firmware_without_its_identity_is_not_found_by_its_runtime() {
     let page = page("", &patched(), DoctorOptions::default());
-    assert!(line(&page, "firmware").found.contains("tinygrad looks for ADD1:0001"), "{page:#?}");
+    assert!(line(&page, "firmware").line.found.contains("tinygrad looks for ADD1:0001"), "{page:#?}");
     assert_eq!(page.runtime, None);
 }
 
@@ -142,7 +140,7 @@ fn patched_firmware_without_its_identity_is_not_found_by_its_runtime() {
 fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
     let page = page("behind = 'nothing'\n", &practice::open_image(), DoctorOptions::default());
     let link = line(&page, "PCIe link");
-    assert_eq!((page.runtime, link.verdict), (None, Verdict::Bad));
+    assert_eq!((page.runtime, link.line.verdict), (None, Verdict::Bad));
     assert!(link.advice.as_ref().unwrap().contains("12 V"), "{link:?}");
 }
 
@@ -162,15 +160,15 @@ fn a_report_keeps_each_speed_and_an_older_ones_unknown_speed_is_what_its_descrip
         let again = Report::parse("report.json", &text).unwrap().facts;
         assert_eq!(again.unit.speed, speed);
         let page = diagnose(&again);
-        assert_eq!(line(&page, "USB").verdict, Verdict::Good);
-        assert!(line(&page, "USB").found.contains(shown), "{page:#?}");
+        assert_eq!(line(&page, "USB").line.verdict, Verdict::Good);
+        assert!(line(&page, "USB").line.found.contains(shown), "{page:#?}");
     }
     seen.unit.speed = BusSpeed::UNKNOWN;
     let older = Report::parse("report.json", &report(&seen)).unwrap().facts;
     assert_eq!(older.unit.speed, at_least_5_gbit);
     seen.descriptors = None;
     let nothing = Report::parse("report.json", &report(&seen)).unwrap().facts;
-    assert_eq!(line(&diagnose(&nothing), "USB").verdict, Verdict::Unknown);
+    assert_eq!(line(&diagnose(&nothing), "USB").line.verdict, Verdict::Unknown);
 }
 
 #[test]
@@ -195,7 +193,7 @@ fn a_supply_keeps_a_runtime_from_starting_below_5_v_or_with_a_fault_and_sags_abo
         seen.supply = Asked::Is(Some(Supply { measured, has_fault }));
         let page = diagnose(&seen);
         let supply = line(&page, "12 V");
-        assert!(supply.verdict == verdict && supply.found.contains(found), "{page:#?}");
+        assert!(supply.line.verdict == verdict && supply.line.found.contains(found), "{page:#?}");
         assert_eq!(page.runtime.is_some(), verdict != Verdict::Bad, "{page:#?}");
     }
 }
@@ -212,9 +210,9 @@ fn a_slow_link_keeps_a_runtime_from_starting() {
         let scenario = format!("speed = 'high'\nstate = '{state}'\n");
         let page = page(&scenario, &image, DoctorOptions::default());
         let usb = line(&page, "USB");
-        assert_eq!((page.runtime, usb.verdict), (None, Verdict::Bad));
+        assert_eq!((page.runtime, usb.line.verdict), (None, Verdict::Bad));
         let advice = usb.advice.as_deref().unwrap();
-        assert_eq!(advice.contains("`asmpatch reset --device virtual:u`"), resets, "{advice}");
+        assert_eq!(advice.contains("asmpatch reset --device virtual:u"), resets, "{advice}");
     }
 }
 
@@ -225,7 +223,7 @@ fn on_a_slow_link_the_supply_comes_first_then_the_order_of_cables_another_port_a
         (seen.unit.speed, seen.unit.location) = (speed, Location::Port("3-1".parse().unwrap()));
         let page = diagnose(&seen);
         let usb = line(&page, "USB");
-        assert!(usb.found.starts_with(&speed.to_string()), "{usb:?}");
+        assert!(usb.line.found.starts_with(&speed.to_string()), "{usb:?}");
         let advice = usb.advice.as_deref().unwrap();
         let steps = ["supply", "restarts nothing", "ten seconds", "cable in last", "another port", "rtcwake"];
         let places: Vec<_> = steps.iter().map(|step| advice.find(step)).collect();
@@ -259,14 +257,14 @@ fn a_runtime_can_start_with_the_gpus_that_it_drives_and_any_other_alone_is_bad_a
         let seen = with_gpu(vendor, device, class);
         let page = diagnose(&seen);
         let gpu = line(&page, "GPU");
-        assert!(gpu.verdict == verdict && gpu.found.contains(says), "{gpu:?}");
+        assert!(gpu.line.verdict == verdict && gpu.line.found.contains(says), "{gpu:?}");
         assert_eq!(page.runtime.is_some(), verdict == Verdict::Good, "{page:#?}");
         let expected = format!("{vendor:04x}:{device:04x}");
-        let expects = gpu.advice.as_ref().is_some_and(|advice| advice.contains(&format!("`--expect {expected}`")));
+        let expects = gpu.steps.iter().any(|step| step.command.as_ref().is_some_and(|line| line.contains(&expected)));
         assert_eq!(expects, verdict == Verdict::Bad, "{gpu:?}");
         // A user who has a runtime for it names it with `--expect`.
         let page = diagnose_for(&seen, Some(&expected));
-        assert_eq!(line(&page, "GPU").verdict, Verdict::Good, "{page:#?}");
+        assert_eq!(line(&page, "GPU").line.verdict, Verdict::Good, "{page:#?}");
         let own = page.runtime.is_some_and(|runtime| runtime.starts_with("your own"));
         assert_eq!(own, verdict == Verdict::Bad, "{page:#?}");
     }
@@ -293,7 +291,7 @@ fn what_is_no_runtimes_gpu_is_named_with_what_to_do() {
     ] {
         let page = diagnose(&seen);
         let gpu = line(&page, "GPU");
-        assert!(gpu.verdict == Verdict::Bad && gpu.found.contains(found), "{gpu:?}");
+        assert!(gpu.line.verdict == Verdict::Bad && gpu.line.found.contains(found), "{gpu:?}");
         match advice {
             Some(advice) => assert!(gpu.advice.as_ref().unwrap().contains(advice), "{gpu:?}"),
             None => assert_eq!(gpu.advice, None),
@@ -306,20 +304,20 @@ fn a_device_that_the_user_expects_is_missed_beside_a_gpu_and_found_whatever_its_
     let seen = with_gpu(0x1002, 0x744C, VGA);
     let page = diagnose_for(&seen, Some("1e60:2864"));
     let gpu = line(&page, "GPU");
-    assert!(gpu.verdict == Verdict::Bad && gpu.found.contains("no 1e60:2864, which you expect, but"), "{gpu:?}");
-    assert!(gpu.found.contains("1002:744c") && page.runtime.is_none(), "{page:#?}");
+    assert!(gpu.line.verdict == Verdict::Bad && gpu.line.found.contains("no 1e60:2864, which you expect, but"), "{gpu:?}");
+    assert!(gpu.line.found.contains("1002:744c") && page.runtime.is_none(), "{page:#?}");
     let page = diagnose_for(&with_gpu(0x10EE, 0x9048, 0x05_80_00), Some("10EE:9048"));
-    assert!(line(&page, "GPU").verdict == Verdict::Good && page.runtime.is_some(), "{page:#?}");
+    assert!(line(&page, "GPU").line.verdict == Verdict::Good && page.runtime.is_some(), "{page:#?}");
 }
 
 #[test]
 fn a_gpu_on_another_bus_than_the_runtimes_is_bad_and_names_the_bus() {
-    let says = |page: &Diagnosis| line(page, "GPU").found.contains("tinygrad looks on bus 4 alone");
+    let says = |page: &WordedDiagnosis| line(page, "GPU").line.found.contains("tinygrad looks on bus 4 alone");
     assert!(!says(&page("", &practice::open_image(), DoctorOptions::default())));
     let on_bus_1 = "[[device]]\nat = '0'\nvendor = 0x1002\ndevice = 0x744C\nclass = 0x030000\n";
     let seen = examined(on_bus_1, &practice::open_image(), DoctorOptions::default());
     let page = diagnose(&seen);
-    assert!(says(&page) && line(&page, "GPU").verdict == Verdict::Bad, "{page:#?}");
+    assert!(says(&page) && line(&page, "GPU").line.verdict == Verdict::Bad, "{page:#?}");
     assert_eq!((page.runtime, &page.because[..]), (None, &["GPU"][..]), "{page:#?}");
     // The user's own runtime may look elsewhere.
     let page = diagnose_for(&seen, Some("1002:744c"));
@@ -333,13 +331,13 @@ fn open_firmware_under_an_id_that_no_runtime_opens_is_bad_and_the_page_names_the
         seen.unit.id = id.parse().unwrap();
         let page = diagnose(&seen);
         assert_eq!(page.runtime.is_some(), can_start, "{id}");
-        let says = line(&page, "firmware").found.contains("tinygrad opens ADD1:0001 and 3801:0001 alone");
+        let says = line(&page, "firmware").line.found.contains("tinygrad opens ADD1:0001 and 3801:0001 alone");
         assert_eq!((says, page.because.contains(&"firmware")), (!can_start, !can_start), "{page:#?}");
     }
 }
 
 /// The page of a dock at 3-1.2 on a host in this state.
-fn at_port(product: &str, host: HostState) -> Diagnosis {
+fn at_port(product: &str, host: HostState) -> WordedDiagnosis {
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
     (seen.unit.location, seen.host) = (Location::Port("3-1.2".parse().unwrap()), host);
     seen.unit.product = product.to_owned();
@@ -360,13 +358,13 @@ fn a_unit_that_the_system_may_suspend_is_noted_with_the_firmware_for_which_it_ma
     ] {
         let page = at_port(product, host(names));
         let suspend = line(&page, "suspend");
-        assert!(suspend.verdict == verdict && suspend.found.contains(says), "{suspend:?}");
+        assert!(suspend.line.verdict == verdict && suspend.line.found.contains(says), "{suspend:?}");
         assert!(page.runtime.is_some(), "{page:#?}");
         let advice = suspend.advice.as_deref().unwrap_or_default();
         assert_eq!(advice.contains("/sys/bus/usb/devices/3-1.2/power/control"), verdict == Verdict::Note, "{advice}");
     }
     // Only Linux reports it.
-    assert!(at_port("custom v0.1", HostState::default()).lines.iter().all(|line| line.topic != "suspend"));
+    assert!(at_port("custom v0.1", HostState::default()).lines.iter().all(|line| line.line.topic != "suspend"));
 }
 
 #[test]
@@ -376,20 +374,20 @@ fn the_governor_powersave_and_the_holder_of_a_runtimes_lock_are_only_noted() {
     let governors = vec!["performance".to_owned(), "powersave".to_owned()];
     let page = at_port("custom v0.1", HostState { governors, locks, ..HostState::default() });
     let (cpu, lock) = (line(&page, "CPU"), line(&page, "lock"));
-    assert!(cpu.verdict == Verdict::Note && cpu.found.contains("powersave"), "{cpu:?}");
-    assert!(lock.verdict == Verdict::Note && page.runtime.is_some(), "{page:#?}");
-    assert!(lock.found.starts_with("process 41 (python3\\u{1b}[2J) holds /tmp/am_usb:3-7.lock"), "{lock:?}");
+    assert!(cpu.line.verdict == Verdict::Note && cpu.line.found.contains("powersave"), "{cpu:?}");
+    assert!(lock.line.verdict == Verdict::Note && page.runtime.is_some(), "{page:#?}");
+    assert!(lock.line.found.starts_with("process 41 (python3\\u{1b}[2J) holds /tmp/am_usb:3-7.lock"), "{lock:?}");
     let quiet = at_port("custom v0.1", HostState { governors: vec!["schedutil".to_owned()], ..HostState::default() });
-    assert!(quiet.lines.iter().all(|line| !["CPU", "lock"].contains(&line.topic)), "{quiet:#?}");
+    assert!(quiet.lines.iter().all(|line| !["CPU", "lock"].contains(&line.line.topic)), "{quiet:#?}");
 }
 
 #[test]
 fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_with_the_reset() {
     let page = page("bulk-hangs = true\n", &practice::image(), DoctorOptions::default());
     let pipes = line(&page, "bulk pipes");
-    assert_eq!((page.runtime, pipes.verdict), (None, Verdict::Bad), "{page:#?}");
-    assert!(pipes.found.contains("answers control requests"), "{pipes:?}");
-    assert!(pipes.advice.as_ref().unwrap().contains("`asmpatch reset --device virtual:u`"), "{pipes:?}");
+    assert_eq!((page.runtime, pipes.line.verdict), (None, Verdict::Bad), "{page:#?}");
+    assert!(pipes.line.found.contains("answers control requests"), "{pipes:?}");
+    assert!(pipes.advice.as_ref().unwrap().contains("asmpatch reset --device virtual:u"), "{pipes:?}");
 }
 
 #[test]
@@ -400,11 +398,11 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
         let page = diagnose(&seen);
         let pipes = line(&page, "bulk pipes");
         assert!(
-            page.runtime.is_none() && pipes.found.starts_with("the unit answers neither commands nor control requests"),
+            page.runtime.is_none() && pipes.line.found.starts_with("the unit answers neither commands nor control requests"),
             "{page:#?}"
         );
-        assert!(known.iter().all(|known| pipes.found.contains(known)), "{pipes:?}");
-        assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+        assert!(known.iter().all(|known| pipes.line.found.contains(known)), "{pipes:?}");
+        assert!(pipes.advice.as_ref().unwrap().starts_with("only a power cycle helps"), "{pipes:?}");
     }
 }
 
@@ -447,7 +445,7 @@ fn faulty() -> Vec<Facts> {
     ]
 }
 
-fn advice(page: &Diagnosis) -> Vec<&str> {
+fn advice(page: &WordedDiagnosis) -> Vec<&str> {
     page.lines.iter().filter_map(|line| line.advice.as_deref()).collect()
 }
 
@@ -465,14 +463,14 @@ fn a_virtual_unit_has_neither_cable_nor_supply() {
 fn a_unit_in_its_boot_loader_needs_firmware() {
     let page = page("state = 'boot-loader'\n", &practice::image(), DoctorOptions::default());
     let firmware = line(&page, "firmware");
-    assert_eq!((page.runtime, firmware.verdict), (None, Verdict::Bad));
-    assert!(firmware.found.starts_with("the boot loader in ROM"), "{firmware:?}");
+    assert_eq!((page.runtime, firmware.line.verdict), (None, Verdict::Bad));
+    assert!(firmware.line.found.starts_with("the boot loader in ROM"), "{firmware:?}");
 }
 
 #[test]
 fn an_ssd_is_not_disturbed() {
     let page = page("behind = { ssd = { bytes = 1048576 } }\n", &practice::image(), DoctorOptions::default());
-    assert_eq!(line(&page, "PCIe link").verdict, Verdict::Unknown, "{page:#?}");
+    assert_eq!(line(&page, "PCIe link").line.verdict, Verdict::Unknown, "{page:#?}");
     assert_eq!(page.runtime, None);
 }
 
@@ -552,8 +550,8 @@ fn a_report_is_diagnosed_again_with_the_same_page_and_new_or_missing_facts_are_n
         let text = report(&seen);
         let again = Report::parse("report.json", &text).unwrap().facts;
         let page = |facts: &Facts| {
-            let Diagnosis { lines, runtime, because } = diagnose(facts);
-            let verdicts: Vec<_> = lines.into_iter().map(|line| (line.topic, line.verdict)).collect();
+            let WordedDiagnosis { lines, runtime, because } = diagnose(facts);
+            let verdicts: Vec<_> = lines.into_iter().map(|line| (line.line.topic, line.line.verdict)).collect();
             (verdicts, runtime, because)
         };
         assert_eq!(page(&again), page(&seen));

@@ -89,7 +89,7 @@ impl ErrorEntry {
                     let again = if run.is_unknown() {
                         format!("asmpatch ... --{id} {}", shell::word(value))
                     } else {
-                        run.again().with(id, value).to_string()
+                        run.again().without("all").with(id, value).to_string()
                     };
                     commands = commands + "\n`" + &again + "`";
                 }

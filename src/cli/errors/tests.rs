@@ -12,7 +12,7 @@ use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, entries, files, help_by_code, units};
-use crate::cli::command_line::{advice_in_words, is_for_docks};
+use crate::cli::command_line::is_for_docks;
 use crate::cli::invocation::Invocation;
 
 const INTRODUCTION: &str = "\
@@ -139,6 +139,19 @@ fn each_code_in_the_sources_has_exactly_one_entry() {
 }
 
 #[test]
+fn advice_against_a_code_is_that_of_an_entry() {
+    let mut count = 0;
+    for (path, text) in sources() {
+        for part in text.split("Advice::against(\"").skip(1) {
+            let code = format!("asmpatch::{}", part.split('"').next().unwrap());
+            assert!(super::entry(&code).is_some(), "{}: {code}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 5);
+}
+
+#[test]
 fn no_error_of_the_library_names_a_flag_or_a_command() {
     for (path, text) in sources() {
         let of_types = text.match_indices("#[error(").filter_map(|(at, _)| text[at..].split(")]").next());
@@ -261,15 +274,14 @@ fn a_name_with_a_pipes_or_a_redirections_character_stays_whole_in_a_printed_comm
 
 #[test]
 fn what_doctor_found_fills_in_its_advice_as_an_error_does() {
-    use crate::advice::Advice;
     use crate::unit::facts::Problem;
     use asm2464_host::usb::sysfs::{DiskUse, UncheckedDisk, Use};
 
     let location = Location::Port("3-1.2".parse().unwrap());
-    let run = Invocation::parse(["asmpatch", "doctor"]).unwrap();
+    let run = Invocation::parse(["asmpatch", "doctor"]).unwrap().at(&location);
     let advice = |error: DiskError| {
         let Problem { code, values, .. } = Problem::from(error);
-        advice_in_words(&Advice::AgainstError { code, values }, &location, &run).unwrap()
+        help_by_code(&code, &values, &run).unwrap()
     };
     let port = "3-1.2".parse().unwrap();
     let uses = vec![DiskUse { device: "sda1".into(), by: Use::Mounted("/mnt/a".into()) }];

@@ -67,9 +67,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::floor", "`asmpatch list` shows the speed of the link; " OtherCable;
     "asmpatch::bench::integrity",
         "the report's first lines show which direction failed; " OtherCable ", and power-cycle the unit";
-    "asmpatch::bench::no_firmware",
-        "nothing was sent to it. `asmpatch doctor` prints the commands that give it firmware, with the backups that \
-         may be its own";
+    "asmpatch::bench::no_firmware" | "asmpatch::pcie::no_firmware" | "asmpatch::xdata::no_firmware",
+        "nothing was sent to it: `asmpatch doctor` prints the commands that give it firmware, with the backups that may be \
+         its own";
     "asmpatch::bench::nothing_compared",
         "measure the baseline and this run with the same --path, --size and --depth";
     "asmpatch::bench::nothing_to_draw", "the table says why each path has no figures";
@@ -117,8 +117,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the program on the device must read the sentinel behind the data and then write the fence; if it does, the window \
          is lost: send it again";
     "asmpatch::control::sram_busy",
-        "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest \
-         first; if nothing does, " ReplugWithSupply;
+        "end the runtime, if one is at work. If not, an earlier transfer waits for data that no host sends: `asmpatch reset` \
+         tries what can help, mildest first; if nothing does, " ReplugWithSupply;
     "asmpatch::control::stalled",
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
     "asmpatch::device::ambiguous",
@@ -158,6 +158,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
          the error does: " [" --unchecked-disk={DISK}"];
+    "asmpatch::doctor::several",
+        "each unit needs a report of its own: run this for each, with `--report` and another file:" {"device" "PORT"};
     "asmpatch::flash::all_or_none", "leave out `--all-or-none` to write the other units. Nothing was written";
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
@@ -175,9 +177,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
          add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup",
-        "nothing was written, because the firmware and the settings in its flash would be lost. With an earlier backup \
-         of it, `asmpatch restore {DIR} --no-backup` or `asmpatch flash {FILE} --config-from {DIR} --no-backup` keeps its \
-         identity. `asmpatch flash {FILE} --no-backup` gives it the configuration of a new board";
+        "nothing was written, because the firmware and the settings in its flash would be lost: `asmpatch doctor` prints the \
+         commands that keep its identity, with the backups that may be its own. `asmpatch flash {FILE} --no-backup` gives it the \
+         configuration of a new board";
     "asmpatch::flash::not_asked", "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable",
         "no command would write a unit that runs it again, because the boot loader does not come up while the image's \
@@ -227,9 +229,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::no_completion",
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";
-    "asmpatch::pcie::no_firmware",
-        "nothing was sent to it. `asmpatch doctor` prints the commands that give it firmware, with the backups that \
-         may be its own";
     "asmpatch::pcie::no_power_switch",
         "nothing has changed. Only open firmware has a request for PCIe's power, F3, and not each build has it. \
          End what uses the device behind the unit, and unmount its disk, before it loses its power";
@@ -268,11 +267,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::unprotected",
         "the new firmware works without the protection; only an accidental write could damage it";
     "asmpatch::reset::boot_loader",
-        "the reset writes nothing, so the flash was in this state before; `asmpatch help recovery` describes how the unit gets \
-         firmware";
+        "the reset writes nothing, so the flash was in this state before: `asmpatch doctor` prints the commands that give it \
+         firmware, with the backups that may be its own";
     "asmpatch::reset::no_firmware",
-        "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or " ReplugIt
-        "; `asmpatch help recovery` describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it: `asmpatch doctor` prints the commands that give it firmware, with the backups that may be \
+         its own. Only a power cycle restarts it: `--level port-power`, or " ReplugIt;
     "asmpatch::reset::no_such_level",
         "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
          `--level` out, and asmpatch takes what fits";
@@ -375,7 +374,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          /etc/udev/rules.d/70-asmpatch.rules`, then `sudo udevadm control --reload`, and plug the unit in again";
     "asmpatch::usb::stall", Replug;
     "asmpatch::usb::tag", "the unit was reset; run the command again";
-    "asmpatch::usb::timeout", "the unit was reset; if the next command fails too, " ReplugIt;
+    "asmpatch::usb::timeout",
+        "the unit was reset; if the next command fails too, `asmpatch doctor` says what of it hangs, and what helps";
     "asmpatch::usb::unavailable", "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
     "asmpatch::virtual::dock", "name a virtual unit, as in `--device virtual:u`";
     "asmpatch::virtual_unit::absent",
@@ -408,9 +408,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::xdata::flash_controller",
         "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash` \
          and `asmpatch restore` write the flash, after a backup and a question; `asmpatch backup` reads it";
-    "asmpatch::xdata::no_firmware",
-        "nothing was sent to it. `asmpatch doctor` prints the commands that give it firmware, with the backups that \
-         may be its own";
     "asmpatch::xdata::past_end", "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
     "asmpatch::xdata::ssd",
         "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::Path;
 
 use crate::advice::Applicability;
@@ -44,6 +45,25 @@ pub struct WordedStep {
 }
 
 impl WordedStep {
+    fn told(purpose: impl Into<Cow<'static, str>>, applicability: Applicability, command: Option<String>) -> Self {
+        Self { purpose: purpose.into(), applicability, question: None, command, backup: None }
+    }
+
+    /// A step that you take by hand.
+    pub fn hands(purpose: impl Into<Cow<'static, str>>) -> Self {
+        Self::told(purpose, Applicability::Hands, None)
+    }
+
+    /// A command that is right without a doubt.
+    pub fn run(purpose: impl Into<Cow<'static, str>>, command: impl Display) -> Self {
+        Self::told(purpose, Applicability::Certain, Some(command.to_string()))
+    }
+
+    /// A command that is right if you want what its purpose says.
+    pub fn if_yes(purpose: impl Into<Cow<'static, str>>, command: impl Display) -> Self {
+        Self::told(purpose, Applicability::IfYes, Some(command.to_string()))
+    }
+
     /// Words a step for the unit at this port, after this command, which chose this serial number for the unit.
     pub fn of(step: &NextStep, run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Self {
         let NextStep { why, only_if, act } = step;
@@ -247,10 +267,12 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
     }
 }
 
-/// Returns the steps, one per line, for printing as they are: a command broken across lines can't be copied.
+/// Returns the steps, one per line, for printing as they are: a command broken across lines can't be copied. Commands with
+/// one purpose are a sequence, and stand below each other.
 pub fn lines(steps: &[WordedStep]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut asked: Option<&str> = None;
+    let mut said: Option<&str> = None;
     for WordedStep { purpose, question, command, .. } in steps {
         let question = question.as_deref();
         if question != asked {
@@ -258,8 +280,14 @@ pub fn lines(steps: &[WordedStep]) -> Vec<String> {
             asked = question;
         }
         match command {
-            Some(command) => lines.extend([format!("{purpose}:"), format!("    {command}")]),
             None => lines.push(purpose.to_string()),
+            Some(command) => {
+                if said != Some(purpose) {
+                    lines.push(format!("{purpose}:"));
+                }
+                lines.push(format!("    {command}"));
+                said = Some(purpose);
+            }
         }
     }
     lines

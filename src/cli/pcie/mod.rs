@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::arguments::DeviceArgs;
 use super::context::Context;
+use super::invocation::Invocation;
 use super::{print, terminal};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
@@ -188,6 +189,8 @@ struct Reached<'a> {
     /// Whether the link may be down because nothing has switched PCIe on.
     may_be_off: bool,
     interrupt: Interrupt<'static>,
+    /// The command that was run, for this unit.
+    run: Invocation,
 }
 
 /// Opens the unit, resets what is behind it if `resets` says so, and passes its PCIe side to `work`.
@@ -197,6 +200,7 @@ struct Reached<'a> {
 fn with_engine(
     args: &DeviceArgs,
     resets: bool,
+    context: &Context,
     work: impl FnOnce(&mut Reached<'_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
     let recording = args.port.pcap.start()?;
@@ -214,7 +218,8 @@ fn with_engine(
     let mut engine = live.engine();
     let pcie = Pcie::new(&mut *engine, &mut patience);
     let may_be_off = firmware == BridgeState::OpenFirmware && !resets;
-    let mut reached = Reached { pcie, device, firmware, supply, may_be_off, interrupt };
+    let run = context.invocation.at(&unit.info.location);
+    let mut reached = Reached { pcie, device, firmware, supply, may_be_off, interrupt, run };
     if resets {
         if !is_power_cycled {
             reached.pcie.hot_reset()?;
@@ -268,17 +273,19 @@ impl Reached<'_> {
 /// Fails if no unit is found, it has an SSD or no firmware, the link is down, or a request fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
-    let show = |args: &ShowArgs, resets| with_engine(&args.options.device, resets, |reached| show_tree(args, reached));
+    let show = |args: &ShowArgs, resets| {
+        with_engine(&args.options.device, resets, context, |reached| show_tree(args, reached))
+    };
     match &args.action {
         None => show(&args.show, false),
         Some(PcieCommand::Reset(args)) => show(args, true),
         Some(PcieCommand::Off(args)) => power::switch(args, false),
         Some(PcieCommand::On(args)) => power::switch(args, true),
         Some(PcieCommand::Read { address, len, options }) => {
-            with_engine(&options.device, false, |reached| read(*address, *len, options, reached, context))
+            with_engine(&options.device, false, context, |reached| read(*address, *len, options, reached, context))
         }
         Some(PcieCommand::Write { address, bytes, force, options }) => {
-            with_engine(&options.device, false, |reached| write(*address, bytes, *force, options, reached))
+            with_engine(&options.device, false, context, |reached| write(*address, bytes, *force, options, reached))
         }
     }
 }

@@ -16,7 +16,9 @@ use asm2464_host::pcie::{
 use serde::Serialize;
 
 use super::Reached;
-use crate::cli::{command_line, print};
+use crate::cli::flash::steps::WordedStep;
+use crate::cli::invocation::Invocation;
+use crate::cli::{advice, print};
 
 /// Where systems keep the PCI ID database.
 const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
@@ -78,15 +80,22 @@ struct NoteJson<'a> {
     note: &'a Note,
     /// The note, in words.
     text: String,
+    /// What to do, if a command helps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<WordedStep>,
 }
 
 fn bytes(dwords: &[u32]) -> Vec<u8> {
     dwords.iter().flat_map(|dword| dword.to_le_bytes()).collect()
 }
 
-/// A note in words, with the command that helps.
-fn in_words(note: &Note) -> String {
-    command_line::against_note(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
+impl<'a> NoteJson<'a> {
+    /// Words a note, with the command that helps. `run` is the command that asks.
+    fn of(note: &'a Note, run: &Invocation) -> Self {
+        let steps: Vec<WordedStep> = advice::against_note(note, run).into_iter().collect();
+        let text = [note.to_string()].into_iter().chain(steps.iter().map(WordedStep::note)).collect::<Vec<_>>();
+        Self { note, text: text.join("; "), steps }
+    }
 }
 
 /// Returns the JSON of a survey. `spaces` has the configuration space of each function; empty if it was not requested.
@@ -112,7 +121,7 @@ pub(super) fn json<'a>(
         link: *link,
         functions: functions.iter().enumerate().map(function).collect(),
         changes,
-        notes: notes.iter().map(|note| NoteJson { note, text: in_words(note) }).collect(),
+        notes: notes.iter().map(|note| NoteJson::of(note, &reached.run)).collect(),
     }
 }
 
@@ -131,7 +140,7 @@ pub(super) fn print(reached: &Reached<'_>, survey: &Survey, names: &Names, space
         outln!("  note: the board's fault line (GPIO 1) is active; `asmpatch doctor` says what that means");
     }
     changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
-    notes.iter().for_each(|note| outln!("  note: {}", in_words(note)));
+    notes.iter().for_each(|note| outln!("  note: {}", NoteJson::of(note, &reached.run).text));
     outln!("");
     out!("{}", draw_tree(survey, &|index| name(&functions[index], names)));
     for (index, function) in functions.iter().enumerate() {

@@ -55,6 +55,19 @@ fn array_of(mut document: Map<String, Value>) -> Map<String, Value> {
     array
 }
 
+/// Builds the schema of such a document or of an array of them.
+fn one_or_array_of(mut document: Map<String, Value>) -> Map<String, Value> {
+    let mut either = Map::new();
+    for key in ["$schema", "$id", "title", "description", "$defs"] {
+        either.extend(document.remove_entry(key));
+    }
+    let definitions = either.entry("$defs").or_insert_with(|| json!({})).as_object_mut().unwrap();
+    definitions.insert("Document".into(), document.into());
+    let one = json!({ "$ref": "#/$defs/Document" });
+    either.insert("anyOf".into(), json!([one, { "type": "array", "items": one }]));
+    either
+}
+
 /// Turns doc comments into descriptions: on one line, and in JSON's terms.
 fn reword(schema: &mut Value) {
     match schema {
@@ -167,7 +180,9 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("config", config::ConfigJson<'_>, "asmpatch config get --json");
     each!("devices", &KnownDevice, "asmpatch list --known --json: an element a USB ID");
     one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");
-    one!("doctor", doctor::DoctorJson<'_>, "asmpatch doctor --json");
+    let units = "asmpatch doctor --json: an object; with --all, or for several units, an array with an element a unit";
+    let version = doctor::DoctorJson::VERSION;
+    check(one_or_array_of(document::<doctor::DoctorJson>("doctor", version, units)), version);
     one!("download", download::DownloadReport<'_>, "asmpatch download --json");
     each!(
         "flash",

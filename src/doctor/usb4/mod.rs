@@ -7,8 +7,9 @@ use asm2464::escape::Escape as _;
 use asm2464_host::pcie::class_name;
 use asm2464_host::usb::sysfs::{RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
 
-use super::diagnose::Verdict::{self, Bad, Good, Note, Unknown};
-use super::diagnose::{Diagnosis, TopicLine};
+use super::diagnose::Verdict::{Bad, Good, Note, Unknown};
+use super::diagnose::{Diagnosis, Finding, bad, lines};
+use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
 
 /// The lanes of the chip's PCIe port for a card.
@@ -22,48 +23,9 @@ const STUB: &str = "pci-stub";
 /// A driver that holds a device for a virtual machine, or for a runtime that drives it from user space.
 const VFIO: &str = "vfio-pci";
 
-/// What helps against a finding about USB4.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TunnelAdvice {
-    /// Authorise the device with this UUID, if it says one.
-    Authorise(Option<String>),
-    /// Choose another security level in the host's firmware settings.
-    AllowPcie,
-    /// Look for a newer NVM.
-    NewerNvm,
-    /// Keep these folders of /sys awake. `rescans` says whether a search of PCIe shall follow.
-    KeepAwake {
-        /// The folders, below /sys.
-        folders: Vec<String>,
-        /// Whether something is missing.
-        rescans: bool,
-    },
-    /// Keep the kernel from resetting the host router at boot.
-    KeepTunnels,
-    /// Another cable or port for a dock whose tunnel or card has fewer lanes.
-    MoreLanes,
-    /// Find out why the host sees no PCIe of the dock.
-    FindDock,
-    /// Give the card its power, and search PCIe.
-    PowerCard,
-    /// Put a GPU in the SSD's place.
-    ReplaceSsd,
-    /// Load the driver for a device: its PCI address, and the kernel's driver for its vendor's GPUs.
-    LoadDriver {
-        /// The device's PCI address.
-        address: String,
-        /// The driver, if its vendor's is known.
-        driver: Option<&'static str>,
-    },
-    /// Take the GPU back from a driver that only holds it: its PCI address.
-    ReleaseHolder(String),
-}
-
-type Finding = (Verdict, String, Option<TunnelAdvice>);
-
 /// Diagnoses what the host reaches over USB4 and Thunderbolt. `expected` is a device that the user expects behind a dock,
 /// of whatever class.
-pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>) -> Diagnosis<TunnelAdvice> {
+pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>) -> Diagnosis {
     let wanted = |device: &&TunnelledGpu| is_wanted(device, gpus, expected);
     let behind = |dock: &TunnelledDock| -> Vec<TunnelledGpu> {
         dock.gpus.iter().chain(&dock.others).filter(wanted).cloned().collect()
@@ -79,14 +41,8 @@ pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>)
         ("PCIe link", cards.iter().map(link).collect()),
         ("GPU", gpu(tunnels, &cards, expected, is_ready)),
     ];
-    let mut lines = Vec::new();
-    for (topic, findings) in topics {
-        lines.extend(findings.into_iter().map(|(verdict, found, advice)| TopicLine { topic, verdict, found, advice }));
-    }
-    let mut because: Vec<&'static str> =
-        lines.iter().filter(|line| line.verdict == Bad).map(|line| line.topic).collect();
-    because.dedup();
-    Diagnosis { lines, runtime: is_ready.then_some(RUNTIME), because }
+    let lines = lines(topics);
+    Diagnosis { because: bad(&lines), lines, runtime: is_ready.then_some(RUNTIME) }
 }
 
 /// Whether a device behind a dock is what a runtime may drive: what the user expects or, if nothing is, a GPU by its class
@@ -109,13 +65,13 @@ fn authorisation(device: &TunnelledDevice, is_ready: bool) -> Finding {
     let otherwise = if is_ready { Note } else { Bad };
     if device.is_without_pcie() {
         let found = format!("{what}: the host's security level {security} never tunnels PCIe");
-        return (otherwise, found, Some(TunnelAdvice::AllowPcie));
+        return (otherwise, found, Some(Advice::AllowPcie));
     }
     if device.is_authorized {
         return (Good, format!("{what}: authorised"), None);
     }
     let found = format!("{what}: not authorised (security level {}), so nothing of it is tunnelled", security.shown());
-    (otherwise, found, Some(TunnelAdvice::Authorise(device.uuid.clone())))
+    (otherwise, found, Some(Advice::Authorise(device.uuid.clone())))
 }
 
 /// The versions of the NVM of each host router and device.
@@ -134,7 +90,7 @@ fn nvm(devices: &[TunnelledDevice]) -> Vec<Finding> {
     if devices.is_empty() {
         return Vec::new();
     }
-    let advice = Some(TunnelAdvice::NewerNvm);
+    let advice = Some(Advice::NewerNvm);
     if found.is_empty() {
         return vec![(Unknown, "no router says the version of its NVM".to_owned(), advice)];
     }
@@ -176,12 +132,12 @@ fn suspend(tunnels: &Tunnels, cards: &[TunnelledGpu], is_ready: bool) -> Vec<Fin
             false => (Bad, "what is suspended hides everything behind it"),
         };
         let found = format!("{} {are} suspended: {effect}", suspended.join(", "));
-        findings.push((verdict, found, Some(TunnelAdvice::KeepAwake { folders, rescans: !is_ready })));
+        findings.push((verdict, found, Some(Advice::KeepPortsAwake { folders, rescans: !is_ready })));
     }
     let (sleepy, folders) = among(&|power| power.may_suspend() && !power.is_suspended());
     if !sleepy.is_empty() {
         let found = format!("the kernel may suspend {} (`auto`), and then everything behind it", sleepy.join(", "));
-        findings.push((Note, found, Some(TunnelAdvice::KeepAwake { folders, rescans: false })));
+        findings.push((Note, found, Some(Advice::KeepPortsAwake { folders, rescans: false })));
     }
     let is_known = |power: &RuntimePower| power.control.is_some() || power.runtime_status.is_some();
     let (known, _) = among(&is_known);
@@ -200,11 +156,11 @@ fn host_reset(tunnels: &Tunnels, is_ready: bool) -> Finding {
         Some(true) => {
             let verdict = if is_ready { Good } else { Note };
             let found = "on: the kernel takes down the tunnels that the host's firmware sets up at boot".to_owned();
-            (verdict, found, (!is_ready).then_some(TunnelAdvice::KeepTunnels))
+            (verdict, found, (!is_ready).then_some(Advice::KeepTunnels))
         }
         None => {
             let found = "the kernel doesn't say (it has `thunderbolt.host_reset` from 6.9 on)".to_owned();
-            (if is_ready { Note } else { Unknown }, found, (!is_ready).then_some(TunnelAdvice::KeepTunnels))
+            (if is_ready { Note } else { Unknown }, found, (!is_ready).then_some(Advice::KeepTunnels))
         }
     }
 }
@@ -213,13 +169,13 @@ fn host_reset(tunnels: &Tunnels, is_ready: bool) -> Finding {
 fn dock(tunnels: &Tunnels) -> Vec<Finding> {
     if tunnels.docks.is_empty() {
         let found = "no PCIe switch of a dock (1B21:2461, 1B21:2463) is there".to_owned();
-        return vec![(Bad, found, Some(TunnelAdvice::FindDock))];
+        return vec![(Bad, found, Some(Advice::FindDock))];
     }
     let mut findings = Vec::new();
     for TunnelledDock { address, pci_id, link, .. } in &tunnels.docks {
         let found = format!("{address} {pci_id}, the dock's PCIe switch; link to the host: {link}");
         findings.push(match link.width {
-            Some(width) if width < CARD_LANES => (Note, found, Some(TunnelAdvice::MoreLanes)),
+            Some(width) if width < CARD_LANES => (Note, found, Some(Advice::MoreLanes)),
             _ => (Good, found, None),
         });
     }
@@ -232,7 +188,7 @@ fn link(card: &TunnelledGpu) -> Finding {
     let lanes = card.link.max_width.unwrap_or(CARD_LANES).min(CARD_LANES);
     match card.link.width {
         None => (Unknown, found, None),
-        Some(width) if width < lanes => (Note, format!("{found} of x{lanes}"), Some(TunnelAdvice::MoreLanes)),
+        Some(width) if width < lanes => (Note, format!("{found} of x{lanes}"), Some(Advice::MoreLanes)),
         Some(_) => (Good, found, None),
     }
 }
@@ -249,7 +205,7 @@ fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, is_re
         };
         let others = || tunnels.docks.iter().flat_map(|dock| &dock.others);
         let has_ssd = others().any(|device| device.class >> 16 == STORAGE);
-        let advice = if has_ssd { TunnelAdvice::ReplaceSsd } else { TunnelAdvice::PowerCard };
+        let advice = if has_ssd { Advice::ReplaceSsd } else { Advice::PowerCard };
         let others: Vec<String> = others().map(named).collect();
         let others = if others.is_empty() { String::new() } else { format!(", but {}", others.join(", ")) };
         findings.push((Bad, missing + &others, Some(advice)));
@@ -266,11 +222,11 @@ fn driver(card: &TunnelledGpu, is_ready: bool) -> Finding {
     match card.driver.as_deref() {
         Some(STUB) => {
             let verdict = if is_ready { Note } else { Bad };
-            (verdict, format!("{named}: {STUB} has it, for nobody"), Some(TunnelAdvice::ReleaseHolder(address)))
+            (verdict, format!("{named}: {STUB} has it, for nobody"), Some(Advice::ReleaseHolder(address)))
         }
         Some(VFIO) => {
             let found = format!("{named}: {VFIO} has it, for a virtual machine or a program of its own");
-            (Note, found, Some(TunnelAdvice::ReleaseHolder(address)))
+            (Note, found, Some(Advice::ReleaseHolder(address)))
         }
         Some(driver) => (Good, format!("{named}, with the driver {}", driver.shown()), None),
         None => {
@@ -281,7 +237,7 @@ fn driver(card: &TunnelledGpu, is_ready: bool) -> Finding {
                 _ => None,
             };
             let verdict = if is_ready { Note } else { Bad };
-            (verdict, format!("{named}, without a driver"), Some(TunnelAdvice::LoadDriver { address, driver }))
+            (verdict, format!("{named}, without a driver"), Some(Advice::LoadDriver { address, driver }))
         }
     }
 }

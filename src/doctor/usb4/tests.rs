@@ -3,6 +3,7 @@
 use asm2464_host::usb::sysfs::{PciPort, PcieLink};
 
 use super::*;
+use crate::doctor::TopicLine;
 
 fn power(control: &str, status: &str) -> RuntimePower {
     RuntimePower { control: Some(control.to_owned()), runtime_status: Some(status.to_owned()) }
@@ -50,11 +51,11 @@ fn card(driver: Option<&str>) -> TunnelledGpu {
     }
 }
 
-fn page(tunnels: &Tunnels) -> Diagnosis<TunnelAdvice> {
+fn page(tunnels: &Tunnels) -> Diagnosis {
     diagnose_tunnels(tunnels, &crate::embedded::gpus().unwrap(), None)
 }
 
-fn line<'a>(page: &'a Diagnosis<TunnelAdvice>, topic: &str) -> &'a TopicLine<TunnelAdvice> {
+fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine {
     page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
 }
 
@@ -82,7 +83,7 @@ fn a_suspended_root_port_hides_the_dock_and_the_page_has_the_folder_to_keep_awak
     assert_eq!((page.runtime, page.because.as_slice()), (None, &["suspend", "dock"][..]));
     let folders = vec!["bus/pci/devices/0000:00:07.0".to_owned(), "bus/thunderbolt/devices/0-0".to_owned()];
     let suspended = line(&page, "suspend");
-    assert_eq!(suspended.advice, Some(TunnelAdvice::KeepAwake { folders, rescans: true }));
+    assert_eq!(suspended.advice, Some(Advice::KeepPortsAwake { folders, rescans: true }));
     assert!(suspended.found.contains("the root port 0000:00:07.0, the host router 0-0 are suspended"), "{suspended:?}");
 }
 
@@ -101,11 +102,11 @@ fn a_device_that_waits_is_bad_with_its_uuid_and_a_host_without_pcie_with_its_set
     waits.docks.clear();
     waits.devices[0].is_authorized = false;
     let found = page(&waits);
-    assert_eq!(line(&found, "USB4").advice, Some(TunnelAdvice::Authorise(Some("0000-ffff".to_owned()))));
+    assert_eq!(line(&found, "USB4").advice, Some(Advice::Authorise(Some("0000-ffff".to_owned()))));
     assert_eq!(line(&found, "USB4").verdict, Bad);
     for level in ["dponly", "usbonly", "nopcie"] {
         waits.devices[0].security = Some(level.to_owned());
-        assert_eq!(line(&page(&waits), "USB4").advice, Some(TunnelAdvice::AllowPcie), "{level}");
+        assert_eq!(line(&page(&waits), "USB4").advice, Some(Advice::AllowPcie), "{level}");
     }
 }
 
@@ -113,7 +114,7 @@ fn a_device_that_waits_is_bad_with_its_uuid_and_a_host_without_pcie_with_its_set
 fn a_gpu_without_a_driver_is_bad_with_the_driver_of_its_vendor() {
     let page = page(&host(card(None)));
     let driver = Some("amdgpu");
-    let expected = TunnelAdvice::LoadDriver { address: "0000:05:00.0".to_owned(), driver };
+    let expected = Advice::LoadDriver { address: "0000:05:00.0".to_owned(), driver };
     assert_eq!((line(&page, "GPU").verdict, &line(&page, "GPU").advice), (Bad, &Some(expected)));
     assert_eq!(page.runtime, None);
 }
@@ -131,7 +132,7 @@ fn an_accelerator_or_a_listed_id_of_any_class_is_a_gpu_and_an_ssd_is_none() {
         assert_eq!(found.runtime.is_some(), is_gpu, "{pci_id}");
         if !is_gpu {
             assert!(line(&found, "GPU").found.contains("no GPU is behind the dock, but 0000:05:00.0 144D:A80A"));
-            assert_eq!(line(&found, "GPU").advice, Some(TunnelAdvice::ReplaceSsd));
+            assert_eq!(line(&found, "GPU").advice, Some(Advice::ReplaceSsd));
             let expected = diagnose_tunnels(&tunnels, &Gpus::default(), Some(pci_id.parse().unwrap()));
             assert!(expected.runtime.is_some(), "the user expects it");
         }

@@ -23,6 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use serde_json::Value;
 use states::State;
 use steps::Step;
 use world::World;
@@ -42,6 +43,7 @@ struct Outcome {
     line: String,
     status: Option<i32>,
     code: Option<String>,
+    text: String,
     steps: Vec<Step>,
     after: Rc<World>,
 }
@@ -96,7 +98,8 @@ impl Walk<'_> {
         }
         self.found.codes.extend(code.clone());
         self.found.commands += 1;
-        let outcome = Rc::new(Outcome { line: line.to_owned(), status, code, steps, after: Rc::clone(&self.now) });
+        let after = Rc::clone(&self.now);
+        let outcome = Rc::new(Outcome { line: line.to_owned(), status, code, text: lines.join("\n"), steps, after });
         self.known.insert(key, Rc::clone(&outcome));
         outcome
     }
@@ -289,4 +292,50 @@ fn each_printed_step_can_be_followed_as_it_is_printed() {
     let text =
         differences(&faults, &known, "known.txt") + &differences(&unreached, &listed(UNREACHED), "unreached.txt");
     assert!(text.is_empty(), "\n{text}");
+}
+
+/// Faults: the unit's bridge.toml, the topic of doctor's line, and the other commands that meet the fault.
+const FAULTS: [(&str, &str, &[&str]); 7] = [
+    ("speed = 'high'", "USB", &["list"]),
+    ("factory = 'open'\nspeed = 'high'", "USB", &["list"]),
+    ("factory = 'erased'", "firmware", &["list", "pcie", "bench", "reset", "config get", "flash open.bin"]),
+    ("state = 'boot-loader'", "firmware", &["list", "pcie", "bench", "xdata write 0x5ff0 00 --yes"]),
+    ("bulk-hangs = true", "bulk pipes", &["bench", "pcie", "list"]),
+    ("factory = 'open'\nbulk-hangs = 'cpu-reset'", "bulk pipes", &["bench"]),
+    ("behind = 'nothing'", "PCIe link", &["pcie", "pcie reset"]),
+];
+
+#[test]
+fn the_first_step_against_a_fault_is_the_same_in_each_command_or_is_doctor() {
+    let programs = tempfile::tempdir().unwrap();
+    write_programs(programs.path());
+    for (scenario, topic, commands) in FAULTS {
+        let state = State { units: vec![("dock", scenario.to_owned())], ..State::default() };
+        let root = tempfile::tempdir().unwrap();
+        let made = Rc::new(state.make(root.path()));
+        let (known, walked) = (BTreeMap::new(), BTreeMap::new());
+        let (root, programs) = (root.path(), programs.path());
+        let found = Found::default();
+        let now = Rc::clone(&made);
+        let mut walk = Walk { state: &state, root, programs, now, known, walked, found, is_shown: false };
+        // A new unit says so.
+        let now = Rc::clone(&walk.run(&made, "asmpatch list --device virtual:dock").after);
+        let mut ask = |command: &str| walk.run(&now, &format!("asmpatch {command} --device virtual:dock"));
+        // In JSON, the steps are data.
+        let page: Value = serde_json::from_str(&ask("doctor --json").text).unwrap();
+        let lines = page["lines"].as_array().unwrap();
+        let line = lines.iter().find(|line| line["topic"] == topic).unwrap();
+        let steps = line["steps"].as_array().unwrap_or_else(|| panic!("{scenario}: {page:#}"));
+        let listed: Value = serde_json::from_str(&ask("list --json").text).unwrap();
+        if let Some(listed) = listed["units"][0]["steps"].get(0) {
+            assert_eq!(listed, &steps[0], "{scenario}");
+        }
+        let expected = steps.iter().find_map(|step| step["command"].as_str());
+        for command in commands {
+            let outcome = ask(command);
+            let first = outcome.steps.iter().find(|step| !step.is_name).map(|step| step.line.as_str());
+            let is_doctor = first == Some("asmpatch doctor --device virtual:dock");
+            assert!(first == expected || is_doctor, "{scenario}, {command}: {first:?}, doctor: {expected:?}");
+        }
+    }
 }

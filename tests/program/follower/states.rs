@@ -174,6 +174,8 @@ pub fn all() -> Vec<State> {
                 "flash open.bin --all --device virtual:dock --device virtual:b",
                 "flash open.bin --all --serials RACK9 --device virtual:dock --device virtual:b",
                 "doctor --device virtual:dock",
+                "doctor --device virtual:dock --device virtual:b",
+                "doctor --report r.json --device virtual:dock --device virtual:b",
                 "restore nowhere --device virtual:b",
             ]
             .map(|command| format!("asmpatch {command}"))

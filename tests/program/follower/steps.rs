@@ -44,11 +44,17 @@ pub fn is_page(line: &str) -> bool {
 pub fn read(screen: &[String]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut before = String::new();
+    let mut heading = String::new();
     // The lines of a command in backticks that began on an earlier line.
     let mut open: Option<String> = None;
     let mut push = |line: &str, is_prose: bool, is_folded, before: &mut String| {
         let is_after_hands = HANDS.iter().any(|hands| before.contains(hands));
-        let is_then = before.trim_start_matches([' ', ',']).starts_with("then ");
+        // Or it stands below the command before it, under a text that says what comes then.
+        let is_below = before.trim().is_empty() && heading.contains(" then ");
+        let is_then = is_below || before.trim_start_matches([' ', ',']).starts_with("then ");
+        if !before.trim().is_empty() {
+            heading.clone_from(before);
+        }
         before.clear();
         let line = line.trim().to_owned();
         let is_name = is_prose && line.split(' ').count() == 2;

@@ -46,11 +46,17 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
             vec![told("if that is no runtime at work, end the process; the lock ends with it")]
         }
         Advice::NewerBuild(lacks) => vec![open((*lacks).to_owned())],
-        Advice::FlashCustom => vec![open("tinygrad takes a product string that starts with `custom`, as that of the open firmware".to_owned())],
-        Advice::FlashOtherId => vec![open("a fork's own runtime may open it; for tinygrad, flash the open firmware".to_owned())],
+        Advice::FlashCustom => vec![open(
+            "tinygrad takes a product string that starts with `custom`, as that of the open firmware".to_owned(),
+        )],
+        Advice::FlashOtherId => {
+            vec![open("a fork's own runtime may open it; for tinygrad, flash the open firmware".to_owned())]
+        }
         Advice::FlashInitialised => both(),
         Advice::FlashForLater => vec![open("for later releases, flash the open firmware".to_owned())],
-        Advice::PatchIdentity => patched("patch the image, then flash it: the default patches give it its identity".to_owned()).into(),
+        Advice::PatchIdentity => {
+            patched("patch the image, then flash it: the default patches give it its identity".to_owned()).into()
+        }
         Advice::FlashForRuntime => {
             let mut steps = both();
             steps.push(told("how: `asmpatch help which-firmware`; USB4 hosts need neither"));
@@ -125,9 +131,9 @@ fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
         Advice::Authorise(None) => {
             vec![told("`boltctl list` shows the UUID that `boltctl enroll --policy=auto` takes")]
         }
-        Advice::AllowPcie => vec![told(
-            "choose a security level with PCIe (`user`, `secure` or `none`) in the host's firmware settings",
-        )],
+        Advice::AllowPcie => {
+            vec![told("choose a security level with PCIe (`user`, `secure` or `none`) in the host's firmware settings")]
+        }
         Advice::NewerNvm => vec![WordedStep::run("see whether the host has a newer one", "fwupdmgr get-updates")],
         Advice::KeepPortsAwake { folders, rescans } => {
             let awake = keep_awake("keep it awake, until the host starts again".to_owned(), folders);
@@ -160,11 +166,20 @@ fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
             vec![load, WordedStep::hands(otherwise)]
         }
         Advice::ReleaseHolder(address) => {
+            // The override would give it to the same driver again. Source: the kernel's Documentation/ABI/testing/
+            // sysfs-bus-pci, `driver_override`.
             let device = format!("/sys/bus/pci/devices/{address}");
-            vec![
-                WordedStep::if_yes("for the GPU's own driver, take it back", format!("echo {address} | sudo tee {device}/driver/unbind")),
-                WordedStep::if_yes("then", format!("echo {address} | sudo tee /sys/bus/pci/drivers_probe")),
-            ]
+            let commands = [
+                format!("echo | sudo tee {device}/driver_override"),
+                format!("echo {address} | sudo tee {device}/driver/unbind"),
+                format!("echo {address} | sudo tee /sys/bus/pci/drivers_probe"),
+            ];
+            let why = "for the GPU's own driver, let go of it, then let the kernel look for that driver";
+            let mut steps: Vec<WordedStep> = commands.map(|command| WordedStep::if_yes(why, command)).into();
+            steps.push(told(
+                "if the same driver takes it again, it was started with `ids=`: see /proc/cmdline and /etc/modprobe.d",
+            ));
+            steps
         }
         _ => Vec::new(),
     }

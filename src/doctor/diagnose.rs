@@ -285,7 +285,9 @@ fn flash(facts: &Facts) -> Option<Finding> {
             let found = format!("JEDEC ID {jedec_id} ({maker}), status {status:#04x}");
             match protection {
                 0 => line(Good, format!("{found}: no block is protected")),
-                _ => line(Good, format!("{found}: blocks are protected ({protection:#04x}), until a flash clears that")),
+                _ => {
+                    line(Good, format!("{found}: blocks are protected ({protection:#04x}), until a flash clears that"))
+                }
             }
         }
         (Asked::Failed(trouble), _) => problem(Note, trouble),

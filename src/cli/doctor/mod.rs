@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, opened};
 use super::flash::steps::lines;
 use crate::advice::Applicability;
-use crate::doctor::{Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, diagnose, diagnose_tunnels, examine};
+use crate::doctor::{
+    Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, diagnose, diagnose_tunnels, examine,
+};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
 use crate::flash::backup_folder;

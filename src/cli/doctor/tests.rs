@@ -21,7 +21,6 @@ use crate::cli::invocation::Invocation;
 
 use super::{WordedDiagnosis, WordedLine, issue_form};
 
-
 fn patched() -> Image {
     let image = practice::image();
     let library = crate::embedded::patches().unwrap();
@@ -76,7 +75,8 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
     seen.flash_part = Asked::Is(FlashChip { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C });
     let unknown = diagnose(&seen);
-    let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c), until a flash clears that";
+    let expected =
+        "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c), until a flash clears that";
     assert_eq!(found(&unknown, "flash"), expected);
     assert!(report(&seen).contains("\"jedec_id\": \"12 34 56\""), "{}", report(&seen));
 }
@@ -304,7 +304,10 @@ fn a_device_that_the_user_expects_is_missed_beside_a_gpu_and_found_whatever_its_
     let seen = with_gpu(0x1002, 0x744C, VGA);
     let page = diagnose_for(&seen, Some("1e60:2864"));
     let gpu = line(&page, "GPU");
-    assert!(gpu.line.verdict == Verdict::Bad && gpu.line.found.contains("no 1e60:2864, which you expect, but"), "{gpu:?}");
+    assert!(
+        gpu.line.verdict == Verdict::Bad && gpu.line.found.contains("no 1e60:2864, which you expect, but"),
+        "{gpu:?}"
+    );
     assert!(gpu.line.found.contains("1002:744c") && page.runtime.is_none(), "{page:#?}");
     let page = diagnose_for(&with_gpu(0x10EE, 0x9048, 0x05_80_00), Some("10EE:9048"));
     assert!(line(&page, "GPU").line.verdict == Verdict::Good && page.runtime.is_some(), "{page:#?}");
@@ -398,7 +401,8 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
         let page = diagnose(&seen);
         let pipes = line(&page, "bulk pipes");
         assert!(
-            page.runtime.is_none() && pipes.line.found.starts_with("the unit answers neither commands nor control requests"),
+            page.runtime.is_none()
+                && pipes.line.found.starts_with("the unit answers neither commands nor control requests"),
             "{page:#?}"
         );
         assert!(known.iter().all(|known| pipes.line.found.contains(known)), "{pipes:?}");

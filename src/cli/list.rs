@@ -119,8 +119,8 @@ impl print::Document for &KnownDevice {
 }
 
 /// What a unit that a GPU runtime has initialised does to this host.
-const INITIALISED: &str = "the kernel's driver now sees a disk, and Linux waits 30 s for its first block; `asmpatch help \
-                           recovery` says how to keep the driver off";
+const INITIALISED: &str = "the kernel's driver now sees a disk, and Linux waits 30 s for its first block; \
+                           `asmpatch help recovery` says how to keep the driver off";
 
 /// Runs the subcommand.
 ///

@@ -272,6 +272,9 @@ fn nothing_is_written_with_an_ssd_in_the_second_bay_and_none_in_the_first() {
     let (report, after) = bench(FakeUnit { has_second_bay: true, ..unit() }, &plan(&DataPath::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
     assert_eq!((after.written, after.xdata.len()), (0, 0));
+    // READ(16) goes to LUN 0, which has none.
+    let (report, _) = bench(FakeUnit { has_second_bay: true, ..unit() }, &plan(&[DataPath::Read16]));
+    assert_eq!(report.unwrap().rows[0].outcome, Outcome::NotRun { reason: Skip::NoCompleter });
 }
 
 #[test]

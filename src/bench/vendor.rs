@@ -54,7 +54,8 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure> {
         let writes = plan.writes(BridgeState::Vendor);
-        let behind = Storage::ask(self)?.behind();
+        let storage = Storage::ask(self)?;
+        let behind = storage.behind();
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
@@ -62,7 +63,10 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         if known.has_ssd() {
             let tlps = DataPath::ALL.iter().filter(|path| path.is_tlp());
             known.skips.extend(tlps.map(|path| (*path, Skip::SsdBehind)));
-        } else if !plan.reads_without_ssd {
+        }
+        // READ(16) goes to LUN 0.
+        let reads_ssd = known.has_ssd() && (storage.bays.is_empty() || storage.at_lun_0().is_some());
+        if !reads_ssd && !plan.reads_without_ssd {
             known.skips.insert(DataPath::Read16, Skip::NoCompleter);
         }
         match self.transport_mut().kind() {

@@ -147,9 +147,17 @@ pub fn fitting(
     found.into_iter().map(|(_, fitting)| fitting).collect()
 }
 
-/// The versions that a unit's board has run for certain, by these backups.
+/// The versions that a unit's board has run, by the backups that fit it best. A serial number that other units share
+/// proves nothing, but is reason enough to ask before the line of the version changes. The port alone is none.
 pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
-    backups.iter().filter(|backup| backup.fit == Fit::Certain).filter_map(|backup| backup.filed.version()).collect()
+    for fit in [Fit::Certain, Fit::SharedSerial] {
+        let of_fit = backups.iter().filter(|backup| backup.fit == fit);
+        let versions: Vec<FirmwareVersion> = of_fit.filter_map(|backup| backup.filed.version()).collect();
+        if !versions.is_empty() {
+            return versions;
+        }
+    }
+    Vec::new()
 }
 
 impl FiledBackup {
@@ -315,6 +323,23 @@ pub(crate) mod tests {
         ];
         let expected = [("own".to_owned(), Fit::Certain), ("port".to_owned(), Fit::PortOnly)];
         assert_eq!(fits(&boot_loader("3-1", "A"), &all), expected);
+    }
+
+    #[test]
+    fn backups_with_a_shared_serial_number_show_the_versions_run_if_no_certain_one_does() {
+        let of = |fit, version: Option<&str>| {
+            let mut filed = sample_filed();
+            filed.unit.firmware_version = version.map(str::to_owned);
+            FittingBackup { filed, fit, has_identity: true, replaces_serial: false }
+        };
+        let shared = of(Fit::SharedSerial, Some("231204.85.00.00"));
+        let run = |backups: &[FittingBackup]| {
+            versions_run(backups).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(run(&[of(Fit::Certain, Some("240417.84.00.00")), shared.clone()]), "240417.84.00.00");
+        assert_eq!(run(&[of(Fit::Certain, None), shared.clone()]), "231204.85.00.00");
+        assert_eq!(run(&[shared, of(Fit::PortOnly, Some("240417.84.00.00"))]), "231204.85.00.00");
+        assert_eq!(run(&[of(Fit::PortOnly, Some("240417.84.00.00"))]), "");
     }
 
     #[test]

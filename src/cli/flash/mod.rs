@@ -54,8 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write all connected units at once. --device more than once names several. A refused unit doesn't stop the
-    /// others.
+    /// Write all connected units at once, whatever ASMPATCH_DEVICE names. --device more than once names several. A
+    /// refused unit doesn't stop the others.
     #[arg(long)]
     all: bool,
 

@@ -74,7 +74,7 @@ impl Capture {
 
     fn to(sink: impl Sink) -> io::Result<Self> {
         let mut head = Vec::new();
-        pcapng::section_header(&mut head, concat!("asmpatch ", env!("CARGO_PKG_VERSION")));
+        pcapng::section_header(&mut head, concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")));
         pcapng::interface_description(&mut head, pcapng::USB_LINUX_MMAPPED);
         let queue = Queue::start("pcap", BACKLOG, head, sink)?;
         Ok(Self(Arc::new(Owner { queue, urbs: AtomicU64::new(0), buses: AtomicU16::new(0) })))

@@ -159,25 +159,31 @@ impl Storage {
         Ok(())
     }
 
-    /// What is behind the bridge.
+    /// What is behind the bridge. An SSD that answered is one, also if another bay could not be asked.
     pub fn behind(&self) -> Behind {
-        if let Some(failed) = &self.failed {
-            return Behind::CannotTell(failed.clone());
-        }
-        if let Some(behind) = self.by_variables() {
-            return behind;
-        }
-        // 250123 is NOT READY without an SSD, too, so that alone says nothing of a dock with one bay.
-        let is_bay = self.is_not_ready && !self.bays.is_empty();
-        let is_not_ready = is_bay || self.found_after.is_some_and(|found| found != 0);
-        let first = ssd(self.model.as_deref(), self.capacity, is_not_ready);
         let others = self.bays.iter().map(|bay| (bay.lun, ssd(bay.model.as_deref(), bay.capacity, bay.is_not_ready)));
         let mut found = Vec::new();
-        for (lun, ssd) in std::iter::once((Lun::ZERO, first)).chain(others) {
+        for (lun, ssd) in std::iter::once((Lun::ZERO, self.at_lun_0())).chain(others) {
             let place = if self.bays.is_empty() { String::new() } else { format!(" at {lun}") };
             found.extend(ssd.map(|ssd| ssd + &place));
         }
-        if found.is_empty() { Behind::NoMedium } else { Behind::Ssd(found.join("; ")) }
+        match &self.failed {
+            Some(failed) if found.is_empty() => return Behind::CannotTell(failed.clone()),
+            Some(failed) => found.push(format!("other bays: can't tell ({failed})")),
+            None => {}
+        }
+        if !found.is_empty() {
+            return Behind::Ssd(found.join("; "));
+        }
+        self.by_variables().unwrap_or(Behind::NoMedium)
+    }
+
+    /// The SSD at LUN 0 in words; `None` if none was found there.
+    pub fn at_lun_0(&self) -> Option<String> {
+        // 250123 is NOT READY without an SSD, too, so that alone says nothing of a dock with one bay.
+        let is_bay = self.is_not_ready && !self.bays.is_empty();
+        let is_not_ready = is_bay || self.found_after.is_some_and(|found| found != 0);
+        ssd(self.model.as_deref(), self.capacity, is_not_ready)
     }
 
     /// What the variables alone say; `None` if the questions are safe.
@@ -500,6 +506,17 @@ mod tests {
             assert_ne!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium, "{other}");
             assert!(!bridge.has_no_medium().unwrap(), "{other}");
         }
+    }
+
+    #[test]
+    fn an_ssd_that_answers_is_named_although_another_bay_cannot_be_asked() {
+        let mut bridge = with_bays(&[(1, Ok(CAPACITY)), (2, Err(Sense::INVALID_OPCODE))]);
+        let storage = Storage::ask(&mut bridge).unwrap();
+        let Behind::Ssd(what) = storage.behind() else { panic!("{storage:?}") };
+        assert!(what.starts_with("WDC SN850, 2.1 MB at LUN 1; other bays: can't tell (LUN 2: "), "{what}");
+        assert_eq!(storage.at_lun_0(), None);
+        let at_lun_0 = Storage { failed: Some("LUN 1: no answer".to_owned()), model: Some("A".to_owned()), ..storage };
+        assert_eq!(at_lun_0.at_lun_0().as_deref(), Some("A"));
     }
 
     #[test]

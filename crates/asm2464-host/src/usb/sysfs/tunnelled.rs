@@ -7,6 +7,7 @@
 //! switch's IDs from owners' `lspci` (jacobrosenthal/tinygrad, extra/usbgpu; ltanedo/egpu-eject); suspended ports:
 //! CachyOS/linux-cachyos issue 1057.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
@@ -351,8 +352,35 @@ impl Sysfs {
 
     fn pci_functions(&self) -> Vec<PciFunction> {
         let folder = self.sys.join("bus/pci/devices");
-        names(&folder).into_iter().filter_map(|address| PciFunction::read(&folder, address)).collect()
+        let functions: Vec<_> =
+            names(&folder).into_iter().filter_map(|name| PciFunction::read(&folder, name)).collect();
+        let used: BTreeSet<(String, u8)> = functions
+            .iter()
+            .filter_map(|function| function.bus())
+            .map(|(domain, bus)| (domain.to_owned(), bus))
+            .collect();
+        let guess = |mut function: PciFunction| {
+            if function.is_bare && function.is_switch() && function.buses.is_none() {
+                function.buses = function.bus().and_then(|(domain, bus)| buses_after(&used, domain, bus));
+            }
+            function
+        };
+        functions.into_iter().map(guess).collect()
     }
+}
+
+/// Guesses the buses behind a dock that doesn't say them, from the buses in `used`: those that follow on its own. Of a
+/// switch's own bus nothing may be there, so one may be missing in between; a device further away belongs to another port.
+fn buses_after(used: &BTreeSet<(String, u8)>, domain: &str, bus: u8) -> Option<RangeInclusive<u8>> {
+    let first = bus.checked_add(1)?;
+    let mut last = bus;
+    for (_, next) in used.range((domain.to_owned(), first)..=(domain.to_owned(), u8::MAX)) {
+        if next - last > 2 {
+            break;
+        }
+        last = *next;
+    }
+    (last > bus).then_some(first..=last)
 }
 
 fn docks_among(all: &[PciFunction]) -> Vec<TunnelledDock> {
@@ -436,17 +464,13 @@ impl PciFunction {
     }
 
     /// Whether it is behind a bridge: by the tree of folders or, where /sys/bus is shown without that tree, by the buses
-    /// behind the bridge. Where a dock doesn't say those either, every later bus counts as behind it.
+    /// behind the bridge.
     fn is_behind(&self, other: &Self) -> bool {
         if self.place != other.place && self.place.starts_with(&other.place) {
             return true;
         }
-        let (Some((domain, bus)), Some((other_domain, other_bus))) = (self.bus(), other.bus()) else { return false };
-        let is_below = match &other.buses {
-            Some(buses) => buses.contains(&bus),
-            None => other.is_bare && other.is_switch() && bus > other_bus,
-        };
-        domain == other_domain && is_below
+        let (Some((domain, bus)), Some((other_domain, _))) = (self.bus(), other.bus()) else { return false };
+        domain == other_domain && other.buses.as_ref().is_some_and(|buses| buses.contains(&bus))
     }
 
     /// Its domain and bus, by its address.
@@ -612,6 +636,28 @@ mod tunnelled_dock_tests {
             assert_eq!(sysfs.tunnelled_docks()[0].gpus.len(), expected, "{address}");
             fs::remove_dir_all(gpu).unwrap();
         }
+    }
+
+    #[test]
+    fn without_tree_and_buses_only_the_buses_that_follow_on_a_docks_count_as_behind_it() {
+        let root = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
+        let put = |address: &str, vendor: &str, device: &str, class: &str| {
+            let place = root.path().join("bus/pci/devices").join(address);
+            fs::create_dir_all(&place).unwrap();
+            for (file, text) in [("vendor", vendor), ("device", device), ("class", class)] {
+                fs::write(place.join(file), text).unwrap();
+            }
+        };
+        put("0000:53:00.0", "0x1b21", "0x2463", "0x060400");
+        // The processor's own GPU, and one in another domain.
+        put("0000:c4:00.0", "0x1002", "0x150e", "0x030000");
+        put("0001:54:00.0", "0x1002", "0x744c", "0x030000");
+        assert_eq!(sysfs.tunnelled_docks()[0].gpus, []);
+        // Nothing is on the switch's own bus.
+        put("0000:55:00.0", "0x1002", "0x744c", "0x030000");
+        let docks = sysfs.tunnelled_docks();
+        assert_eq!(docks[0].gpus.iter().map(|gpu| gpu.address.as_str()).collect::<Vec<_>>(), ["0000:55:00.0"]);
     }
 
     #[test]

@@ -150,8 +150,8 @@ fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
         Advice::FindDock => vec![
             search("authorise the device and wake the ports above first, then search PCIe"),
             told(
-                "or replug the dock. To reach it over USB, connect it through a USB 3 port, cable or hub: `asmpatch help \
-                 recovery`, \"The unit is not listed\"",
+                "or replug the dock. To reach it over USB, connect it through a USB 3 port, cable or hub: \
+                 `asmpatch help recovery`, \"The unit is not listed\"",
             ),
         ],
         Advice::PowerCard => {

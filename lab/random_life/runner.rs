@@ -1,4 +1,4 @@
-//! Command line and verdict of the soak.
+//! Command line and verdict of random life.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::reduce;
 use super::steps::{Kind, Life};
 
 /// An image and its kind of firmware.
-struct SoakedImage {
+struct Subject {
     name: &'static str,
     kind: Kind,
     image: Image,
@@ -51,7 +51,7 @@ impl Args {
                 "--list" | "--ignored" => return Ok(None),
                 "--skip" | "--format" | "--test-threads" | "--color" => drop(words.next()),
                 flag if flag.starts_with('-') => {}
-                filter if "soak".contains(filter) => {}
+                filter if "random_life".contains(filter) => {}
                 _ => return Ok(None),
             }
         }
@@ -59,35 +59,35 @@ impl Args {
     }
 }
 
-fn subjects(wanted: Option<&str>) -> Vec<SoakedImage> {
+fn subjects(wanted: Option<&str>) -> Vec<Subject> {
     let mut all = vec![
-        SoakedImage { name: "practice", kind: Kind::Vendor, image: practice::image() },
-        SoakedImage { name: "practice-open", kind: Kind::Open, image: practice::open_image() },
+        Subject { name: "practice", kind: Kind::Vendor, image: practice::image() },
+        Subject { name: "practice-open", kind: Kind::Open, image: practice::open_image() },
     ];
     // Real images run only on request.
     match wanted {
-        Some("vendor") => all = vec![SoakedImage { name: "vendor", kind: Kind::Vendor, image: chip_images::vendor() }],
-        Some("open") => all = vec![SoakedImage { name: "open", kind: Kind::Open, image: chip_images::open() }],
+        Some("vendor") => all = vec![Subject { name: "vendor", kind: Kind::Vendor, image: chip_images::vendor() }],
+        Some("open") => all = vec![Subject { name: "open", kind: Kind::Open, image: chip_images::open() }],
         Some(name) => all.retain(|subject| subject.name == name),
         None => {}
     }
     all
 }
 
-/// Runs the soak as the command line says.
+/// Runs what the command line says.
 pub fn main() -> ExitCode {
     let args = match Args::parse() {
         Ok(Some(args)) => args,
         Ok(None) => return ExitCode::SUCCESS,
         Err(why) => {
-            println!("soak: {why}");
+            println!("random_life: {why}");
             return ExitCode::from(2);
         }
     };
     let mut text = String::new();
     let mut findings = 0;
     for subject in subjects(args.image.as_deref()) {
-        let (report, found) = soak(&subject, &args);
+        let (report, found) = live(&subject, &args);
         println!("{report}");
         text += &report;
         findings += found;
@@ -107,7 +107,7 @@ struct Found {
 }
 
 /// Runs lives until the instructions are used up. Returns the report, and the number of different findings.
-fn soak(subject: &SoakedImage, args: &Args) -> (String, usize) {
+fn live(subject: &Subject, args: &Args) -> (String, usize) {
     let began = Instant::now();
     let (mut executed, mut lives, mut steps) = (0, 0, 0);
     let mut tally: BTreeMap<&'static str, u64> = BTreeMap::new();

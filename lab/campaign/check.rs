@@ -45,6 +45,8 @@ pub struct Around<'a> {
     pub is_first: bool,
     /// Whether an earlier message printed its command.
     pub is_printed: bool,
+    /// The status with which the history's first command ends if nothing strikes it.
+    pub status: i32,
     pub trouble: &'a Trouble,
     pub before: &'a [u8],
     pub after: &'a [u8],
@@ -136,11 +138,12 @@ impl Around<'_> {
         self.claims(world, goals, folder)
     }
 
-    /// Whether a process ended well whose only trouble was its output. A full disk under stdout fails a command whose
-    /// purpose is its output.
+    /// Whether a process whose only trouble was its output ended as it would have otherwise. A full disk under stdout
+    /// fails a command whose purpose is its output.
     fn is_done_with_lost_output(&self) -> bool {
         let may_fail = self.verb == Verb::Reads && matches!(self.trouble.output, Output::Full { .. });
-        self.ended.end == End::Status(0) || (may_fail && self.ended.end == End::Status(6))
+        let status = if self.is_first { self.status } else { 0 };
+        self.ended.end == End::Status(status) || (may_fail && self.ended.end == End::Status(6))
     }
 
     fn status(&self) -> Result<(), String> {

@@ -186,9 +186,9 @@ impl Player<'_> {
                 let says_so = |text: &str| text.contains("no answer in") || text.contains("never answers WRITE(16)");
                 calm > 0 && (says_so(&ended.out) || says_so(&ended.err))
             }
-            // No reset makes a link faster: the unit is back, and the status says that it is slow as before.
-            (Job::Reset, End::Status(4)) => {
-                self.history.is_high_speed
+            // The unit is back, and the status says that it is slow as before.
+            (Job::Reset, End::Status(status)) => {
+                status == self.history.status()
                     && calm > 0
                     && ended.err.contains("the restart didn't help: its link is at 480 Mbit/s\n")
             }
@@ -271,6 +271,7 @@ impl Player<'_> {
             has_port_power: self.history.has_port_power,
             is_first,
             is_printed,
+            status: self.history.status(),
             trouble,
             before: &before,
             after: &after,

@@ -1,6 +1,8 @@
-//! Tests of each request, byte by byte as the open firmware expects it, on a unit with scripted answers.
+//! Tests of each request, byte by byte as the open firmware expects it, on a unit with scripted answers. Most are rows
+//! of tables: a name, a call, what crosses the wire, and what the call returns.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,10 +11,11 @@ use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::tlp::CompletionStatus;
 use asm2464::{Bdf, Coded as _};
 
-use super::queue::BULK_LEN;
 use super::*;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
-use crate::pcie::Link;
+
+/// The result of a transfer: data to the host, or a failure.
+type Answer = Result<Vec<u8>, PipeError>;
 
 /// What the host sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +29,8 @@ enum Sent {
 
 #[derive(Debug, Default)]
 struct Log {
-    /// Results of the next transfers: data to the host, or a failure. Without one a transfer succeeds with zeros.
-    answers: VecDeque<Result<Vec<u8>, PipeError>>,
+    /// Results of the next transfers. Without one a transfer succeeds with zeros.
+    answers: VecDeque<Option<Answer>>,
     sent: Vec<Sent>,
     most_in_flight: usize,
     /// Whether transfers return newest first.
@@ -108,7 +111,7 @@ impl Pipes for Script {
             Some((_, len)) => (0, len),
             None => (SETUP_LEN, control_data_len(buffer).unwrap()),
         };
-        let answer = self.log.lock().unwrap().answers.pop_front();
+        let answer = self.log.lock().unwrap().answers.pop_front().flatten();
         let (moved, end) = match answer {
             Some(Err(PipeError::Timeout)) => return Ok(None),
             Some(Err(error)) => (0, TransferEnd::Failed(error)),
@@ -154,14 +157,14 @@ impl ControlPipes for Script {
     }
 }
 
-fn unit_at(speed: BusSpeed, answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
+fn unit_at(speed: BusSpeed, answers: impl IntoIterator<Item = Answer>) -> (OpenBridge, Arc<Mutex<Log>>) {
     let script = Script::default();
     let log = script.log.clone();
-    log.lock().unwrap().answers = answers.into();
+    log.lock().unwrap().answers = answers.into_iter().map(Some).collect();
     (OpenBridge::new(Box::new(script), speed), log)
 }
 
-fn unit(answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
+fn unit(answers: impl IntoIterator<Item = Answer>) -> (OpenBridge, Arc<Mutex<Log>>) {
     unit_at(BusSpeed::Super, answers)
 }
 
@@ -169,23 +172,169 @@ fn sent(log: &Arc<Mutex<Log>>) -> Vec<Sent> {
     std::mem::take(&mut log.lock().unwrap().sent)
 }
 
-fn control(setup: [u8; SETUP_LEN], data: &[u8]) -> Sent {
-    Sent::Control(setup, data.to_vec())
+/// Parses bytes: pieces in hexadecimal, each perhaps with the number of times that it comes, as in `00.A5*512`.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in text.split('.') {
+        let (digits, times) = piece.split_once('*').unwrap_or((piece, "1"));
+        let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let piece = digits.chunks(2).map(|byte| u8::from_str_radix(str::from_utf8(byte).unwrap(), 16).unwrap());
+        bytes.extend(piece.collect::<Vec<u8>>().repeat(times.parse().unwrap()));
+    }
+    bytes
+}
+
+/// Shows bytes as [`bytes`] parses them.
+fn shown(bytes: &[u8]) -> String {
+    let runs = bytes.chunk_by(|one, other| one == other);
+    let pieces = runs.map(|run| match run {
+        [byte] => format!("{byte:02X}"),
+        [byte, ..] => format!("{byte:02X}*{}", run.len()),
+        [] => String::new(),
+    });
+    pieces.collect::<Vec<String>>().join(".")
+}
+
+/// The requests that occur most: what F0 brings, and the reads of 0xB450 and 0xC450.
+const REQUESTS: [(&str, &str); 3] =
+    [("COMPLETION", "C0F0 0000 0000 0800"), ("LTSSM", "C0E4 50B4 0000 0100"), ("DMA", "C0E4 50C4 0000 0100")];
+
+/// Parses what crosses the wire, in order: `setup`, `setup+data`, `out data`, `in length` or `clear in`, each perhaps
+/// with `: answer`. A setup packet is bmRequestType and bRequest, wValue, wIndex, and wLength, as they are sent, or a
+/// name in [`REQUESTS`].
+fn wire(text: &str) -> (Vec<Sent>, Vec<Option<Answer>>) {
+    let (mut all, mut answers) = (Vec::new(), Vec::new());
+    for step in text.split(", ").filter(|step| !step.is_empty()) {
+        let (request, answer) = step.split_once(": ").map_or((step, None), |(request, answer)| (request, Some(answer)));
+        let request = REQUESTS.iter().find(|(name, _)| *name == request).map_or(request, |(_, setup)| setup);
+        let sent = match request.split_once(' ') {
+            Some(("out", data)) => Sent::Out(bytes(data)),
+            Some(("in", len)) => Sent::In(len.parse().unwrap()),
+            Some(("clear", _)) => Sent::ClearHalt(Endpoint::DataIn),
+            _ => {
+                let (setup, data) = request.split_once('+').unwrap_or((request, ""));
+                Sent::Control(bytes(setup).try_into().unwrap(), bytes(data))
+            }
+        };
+        let answer = answer.map(|answer| match answer {
+            "nothing" => Ok(Vec::new()),
+            "stall" => Err(PipeError::Stall),
+            "timeout" => Err(PipeError::Timeout),
+            "gone" => Err(PipeError::Disconnected),
+            data => Ok(bytes(data)),
+        });
+        if !matches!(sent, Sent::ClearHalt(_)) {
+            answers.push(answer);
+        }
+        all.push(sent);
+    }
+    (all, answers)
+}
+
+/// What a call returns, in words.
+type Said = Result<String, ControlError>;
+/// A name, a call, what crosses the wire, and what the call returns: a value, or an error by its code or its message.
+type Row = (&'static str, fn(&mut OpenBridge) -> Said, &'static str, &'static str);
+
+fn assert_rows(rows: &[Row]) {
+    for (name, call, text, returns) in rows {
+        let (expected, answers) = wire(text);
+        let (mut unit, log) = unit([]);
+        log.lock().unwrap().answers = answers.into();
+        let said = match call(&mut unit) {
+            Ok(said) => [said, String::new()],
+            Err(error) => [error.code().to_owned(), error.to_string()],
+        };
+        assert!(said.iter().any(|said| said == returns), "{name}: {said:?}");
+        assert_eq!(sent(&log), expected, "{name}");
+        assert!(log.lock().unwrap().answers.is_empty(), "{name}: not every answer was taken");
+    }
+}
+
+/// Rows of a table, one or two lines each: name, call, wire and result.
+macro_rules! rows {
+    ($unit:ident: $($name:literal, $call:expr, $wire:literal, $returns:literal;)*) => {
+        assert_rows(&[$(($name, |$unit| $call, $wire, $returns)),*])
+    };
+}
+
+const fn main(at: u16) -> XdataAddress {
+    XdataAddress::main(at)
+}
+
+const fn other_page(at: u16) -> XdataAddress {
+    XdataAddress { page: asm2464::scsi::XdataPage::Other, addr: at }
+}
+
+fn done(result: Result<(), ControlError>) -> Said {
+    result.map(|()| "done".to_owned())
+}
+
+fn debug<T: std::fmt::Debug>(result: Result<T, ControlError>) -> Said {
+    result.map(|value| format!("{value:?}"))
+}
+
+/// What a call has put into a buffer of this length.
+fn found(len: usize, call: impl FnOnce(&mut [u8]) -> Result<(), ControlError>) -> Said {
+    let mut buffer = vec![0; len];
+    call(&mut buffer)?;
+    Ok(shown(&buffer))
+}
+
+fn e4(unit: &mut OpenBridge, at: u16, len: usize) -> Said {
+    found(len, |buffer| unit.xdata_read(main(at), buffer))
 }
 
 const IDLE: u8 = 0;
-const BUSY: u8 = 2;
-const ASK_SRAM: [u8; SETUP_LEN] = [0xC0, 0xE4, 0x50, 0xC4, 0, 0, 1, 0];
 
 #[test]
-fn e4_names_address_page_and_length() {
-    let (mut unit, log) = unit(vec![Ok(vec![1, 2, 3])]);
-    let mut found = [0; 3];
-    unit.xdata_read(XdataAddress::main(0x07F0), &mut found).unwrap();
-    assert_eq!((found, sent(&log)), ([1, 2, 3], vec![control([0xC0, 0xE4, 0xF0, 0x07, 0, 0, 3, 0], &[])]));
-    let other = XdataAddress { page: asm2464::scsi::XdataPage::Other, addr: 0x1234 };
-    unit.xdata_read(other, &mut [0; 1]).unwrap();
-    assert_eq!(sent(&log), [control([0xC0, 0xE4, 0x34, 0x12, 0, 1, 1, 0], &[])]);
+fn e4_and_e5_name_address_page_and_length_or_value() {
+    rows! { unit:
+        "E4", e4(unit, 0x07F0, 3), "C0E4 F007 0000 0300: 010203", "01.02.03";
+        "other page", found(1, |to| unit.xdata_read(other_page(0x1234), to)), "C0E4 3412 0001 0100: 07", "07";
+        "past the end", e4(unit, 0xFFFF, 2), "", "asm2464::control::length";
+        "E5", done(unit.xdata_write(main(0xC8A9), 0x5A)), "40E5 A9C8 5A00 0000", "done";
+        "other page", done(unit.xdata_write(other_page(1), 0xFF)), "40E5 0100 FF01 0000", "done";
+        "nothing comes back", e4(unit, 0xF000, 510), "C0E4 00F0 0000 FF00: 07*255, C0E4 FFF0 0000 FF00: nothing",
+            "E4 (read XDATA 0xF0FF) moved 0 bytes, expected 255";
+        "one that returns less than an earlier one has lost bytes", {
+                e4(unit, 0xF000, 255)?;
+                let lost = e4(unit, 0xF000, 255);
+                assert_eq!(unit.xdata_read_max(), 255);
+                lost
+            },
+            "C0E4 00F0 0000 FF00: 07*255, C0E4 00F0 0000 FF00: 07*100",
+            "E4 (read XDATA 0xF000) moved 100 bytes, expected 255";
+        "a request of its own that returns less",
+            found(4, |to| unit.request(OpenCommand::XdataRead { from: main(0xF000), len: 4 }, to)),
+            "C0E4 00F0 0000 0400: 070707", "E4 (read XDATA 0xF000) moved 3 bytes, expected 4";
+        "a completion that returns less", found(8, |to| unit.request(OpenCommand::Completion, to)),
+            "COMPLETION: 00*7", "F0 (completion) moved 7 bytes, expected 8";
+        "the page of completions is read once",
+            debug(unit.completions_page().and_then(|first| Ok((first, unit.completions_page()?)))),
+            "C0E4 6EB2 0000 0200: 0822", "(2082, 2082)";
+        "and again after a write there, where 0 is the value after power-on", {
+                unit.completions_page()?;
+                unit.set_completions_page(0x0828)?;
+                let written = unit.completions_page()?;
+                unit.xdata_write(main(0xB26F), 0x22)?;
+                debug(unit.completions_page().map(|found| (written, found)))
+            },
+            "C0E4 6EB2 0000 0200: 0822, 40E5 6EB2 0800 0000, 40E5 6FB2 2800 0000, C0E4 6EB2 0000 0200: 0828, \
+             40E5 6FB2 2200 0000, C0E4 6EB2 0000 0200: 0000", "(2088, 2082)";
+        "a build that gives less is asked for the rest and from then on for that much; the write is not repeated", {
+                assert_eq!(unit.xdata_read_max(), 255);
+                let all = found(600, |to| unit.xdata_exchange(&[(main(0xC8A9), 1)], main(0xF000), to))?;
+                assert_eq!(unit.xdata_read_max(), 64);
+                e4(unit, 0xF000, 70)?;
+                Ok(all)
+            },
+            "40E5 A9C8 0100 0000, C0E4 00F0 0000 FF00: 01*64, C0E4 FFF0 0000 FF00: 05*64, C0E4 FEF1 0000 5A00: 09*64, \
+             C0E4 3EF2 0000 1A00: 0A*26, C0E4 3FF1 0000 4000: 06*64, C0E4 7FF1 0000 4000: 07*64, \
+             C0E4 BFF1 0000 3F00: 08*63, C0E4 40F0 0000 4000: 02*64, C0E4 80F0 0000 4000: 03*64, \
+             C0E4 C0F0 0000 3F00: 04*63, C0E4 00F0 0000 4000, C0E4 40F0 0000 0600",
+            "01*64.02*64.03*64.04*63.05*64.06*64.07*64.08*63.09*64.0A*26";
+    }
 }
 
 #[test]
@@ -194,182 +343,180 @@ fn a_long_e4_goes_in_pieces_of_255_bytes_at_superspeed_and_of_64_at_high_speed()
     let unknown = BusSpeed::UNKNOWN.or_proved_by_packets([1024]);
     for (speed, most) in [(BusSpeed::Super, 255), (at_20_gbit, 255), (unknown, 255), (BusSpeed::High, 64)] {
         let whole: Vec<u8> = (0..700u32).map(|at| (at % 251) as u8).collect();
-        let (mut unit, log) = unit_at(speed, whole.chunks(most).map(|piece| Ok(piece.to_vec())).collect());
+        let (mut unit, log) = unit_at(speed, whole.chunks(most).map(|piece| Ok(piece.to_vec())));
         let mut found = vec![0; whole.len()];
-        unit.xdata_read(XdataAddress::main(0xF000), &mut found).unwrap();
+        unit.xdata_read(main(0xF000), &mut found).unwrap();
         assert_eq!(found, whole);
-        let lens: Vec<usize> = whole.chunks(most).map(<[u8]>::len).collect();
-        for (index, (request, len)) in sent(&log).into_iter().zip(lens).enumerate() {
+        let pieces = whole.chunks(most).enumerate().map(|(index, piece)| {
             let [low, high] = (0xF000 + (index * most) as u16).to_le_bytes();
-            assert_eq!(request, control([0xC0, 0xE4, low, high, 0, 0, len as u8, 0], &[]));
-        }
+            Sent::Control([0xC0, 0xE4, low, high, 0, 0, piece.len() as u8, 0], Vec::new())
+        });
+        assert_eq!(sent(&log), pieces.collect::<Vec<Sent>>());
         assert!(log.lock().unwrap().most_in_flight > 1, "many are in flight");
     }
 }
 
 #[test]
-fn an_e4_past_the_end_of_its_page_is_not_sent() {
-    let (mut unit, log) = unit(vec![]);
-    let error = unit.xdata_read(XdataAddress::main(0xFFFF), &mut [0; 2]).unwrap_err();
-    assert!(matches!(error, ControlError::Length { .. }), "{error}");
-    assert_eq!(sent(&log), []);
-}
-
-#[test]
-fn a_build_that_gives_less_to_an_e4_is_asked_for_the_rest_and_from_then_on_for_that_much() {
-    let whole: Vec<u8> = (0..600u32).map(|at| (at % 251) as u8).collect();
-    let parts = [0..64, 255..319, 510..574, 574..600, 319..383, 383..447, 447..510, 64..128, 128..192, 192..255];
-    let answers = parts.iter().map(|part| Ok(whole[part.clone()].to_vec()));
-    let last = [Ok(vec![9; 64]), Ok(vec![9; 6])];
-    let (mut unit, log) = unit([Ok(vec![])].into_iter().chain(answers).chain(last).collect());
-    assert_eq!(unit.xdata_read_max(), 255);
-    let mut found = vec![0; whole.len()];
-    unit.xdata_exchange(&[(XdataAddress::main(0xC8A9), 1)], XdataAddress::main(0xF000), &mut found).unwrap();
-    assert_eq!(found, whole);
-    assert_eq!(unit.xdata_read_max(), 64);
-    assert_eq!(written(&log), [(0xC8A9, 1)], "the write is not repeated");
-    unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 70]).unwrap();
-    let e4 = |low, len| control([0xC0, 0xE4, low, 0xF0, 0, 0, len, 0], &[]);
-    assert_eq!(sent(&log), [e4(0, 64), e4(64, 6)]);
-}
-
-#[test]
-fn an_e4_that_returns_less_than_an_earlier_one_has_lost_bytes() {
-    let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![7; 100])]);
-    unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 255]).unwrap();
-    let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 255]).unwrap_err();
-    assert_eq!(error.to_string(), "E4 (read XDATA 0xF000) moved 100 bytes, expected 255");
-    assert_eq!(unit.xdata_read_max(), 255);
-}
-
-#[test]
-fn an_e4_that_returns_nothing_or_a_request_that_returns_less_says_how_much() {
-    let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![]), Ok(vec![7; 3]), Ok(vec![0; 7])]);
-    let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 510]).unwrap_err();
-    assert_eq!(error.to_string(), "E4 (read XDATA 0xF0FF) moved 0 bytes, expected 255");
-    let four = OpenCommand::XdataRead { from: XdataAddress::main(0xF000), len: 4 };
-    let error = unit.request(four, &mut [0; 4]).unwrap_err();
-    assert_eq!(error.to_string(), "E4 (read XDATA 0xF000) moved 3 bytes, expected 4");
-    let error = unit.request(OpenCommand::Completion, &mut [0; 8]).unwrap_err();
-    assert_eq!(error.to_string(), "F0 (completion) moved 7 bytes, expected 8");
-}
-
-#[test]
-fn e5_names_address_value_and_page() {
-    let (mut unit, log) = unit(vec![]);
-    unit.xdata_write(XdataAddress::main(0xC8A9), 0x5A).unwrap();
-    let other = XdataAddress { page: asm2464::scsi::XdataPage::Other, addr: 0x0001 };
-    unit.xdata_write(other, 0xFF).unwrap();
-    let expected =
-        [control([0x40, 0xE5, 0xA9, 0xC8, 0x5A, 0, 0, 0], &[]), control([0x40, 0xE5, 0x01, 0, 0xFF, 1, 0, 0], &[])];
-    assert_eq!(sent(&log), expected);
-}
-
-#[test]
 fn many_e5_keep_their_order_with_no_more_in_flight_than_allowed() {
-    let (mut unit, log) = unit(vec![]);
-    let writes: Vec<(XdataAddress, u8)> = (0..100).map(|at| (XdataAddress::main(0x7000 + at), at as u8)).collect();
+    let (mut unit, log) = unit([]);
     unit.set_depth(8);
-    unit.xdata_write_all(&writes).unwrap();
-    let expected: Vec<Sent> = (0..100).map(|at| control([0x40, 0xE5, at, 0x70, at, 0, 0, 0], &[])).collect();
-    assert_eq!(sent(&log), expected);
+    unit.xdata_write_all(&(0..100).map(|at| (main(0x7000 + at), at as u8)).collect::<Vec<_>>()).unwrap();
+    let expected = (0..100).map(|at| Sent::Control([0x40, 0xE5, at, 0x70, at, 0, 0, 0], Vec::new()));
+    assert_eq!(sent(&log), expected.collect::<Vec<Sent>>());
     assert_eq!(log.lock().unwrap().most_in_flight, 8);
 }
 
 #[test]
 fn f0_carries_format_enables_address_and_value_and_asks_for_the_completion_if_one_comes() {
-    let done = || Ok(vec![0x02, 0x10, 0x4C, 0x74, 0, 4, 0, 0]);
-    let ask = || control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
-    let f0 = |format, enables, data: [u8; 12]| control([0x40, 0xF0, format, enables, 0, 0, 12, 0], &data);
-    let read = Tlp::config_read(Bdf::new(4, 0, 1), 0x10);
-    let cases = [
-        (Tlp::config_read(Bdf::ROOT, 0x18), f0(0x04, 0x0F, [0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
-        (read, f0(0x05, 0x0F, [0x10, 0, 0x01, 4, 0, 0, 0, 0, 0, 0, 0, 0])),
-        (Tlp::config_write(Bdf::ROOT, 4, 7), f0(0x44, 0x0F, [4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0])),
-        (
-            Tlp::config_write(Bdf::new(1, 31, 7), 4, 7).with_enables(3),
-            f0(0x45, 0x03, [4, 0, 0xFF, 1, 0, 0, 0, 0, 7, 0, 0, 0]),
-        ),
-        (Tlp::memory_read(0x12_3456_7890), f0(0x20, 0x0F, [0x90, 0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 0])),
-    ];
-    for (tlp, expected) in cases {
-        let (mut unit, log) = unit(vec![Ok(vec![]), done()]);
-        let completion = unit.tlp(&tlp).unwrap().unwrap();
-        assert_eq!(completion.value(), Some(0x744C_1002));
-        assert_eq!(sent(&log), [expected, ask()]);
+    rows! { unit:
+        "configuration read of the root port", debug(unit.dword(&Tlp::config_read(Bdf::ROOT, 0x18))),
+            "40F0 040F 0000 0C00+18.00*11, COMPLETION: 02104C7400040000", "1951141890";
+        "of a function behind it", debug(unit.dword(&Tlp::config_read(Bdf::new(4, 0, 1), 0x10))),
+            "40F0 050F 0000 0C00+10000104.00*8, COMPLETION: 02104C7400040000", "1951141890";
+        "configuration write of the root port", debug(unit.dword(&Tlp::config_write(Bdf::ROOT, 4, 7))),
+            "40F0 440F 0000 0C00+04.00*7.07000000, COMPLETION: 02104C7400040000", "1951141890";
+        "of two bytes behind it", debug(unit.dword(&Tlp::config_write(Bdf::new(1, 31, 7), 4, 7).with_enables(3))),
+            "40F0 4503 0000 0C00+0400FF01.00*4.07000000, COMPLETION: 02104C7400040000", "1951141890";
+        "memory read", debug(unit.dword(&Tlp::memory_read(0x12_3456_7890))),
+            "40F0 200F 0000 0C00+9078563412.00*7, COMPLETION: 02104C7400040000", "1951141890";
+        "memory write, which is posted", debug(unit.tlp(&Tlp::memory_write(0x1000_0040, 0xCAFE_F00D))),
+            "40F0 600F 0000 0C00+40000010.00*4.0DF0FECA", "None";
+        "an undefined completion", debug(unit.tlp(&Tlp::memory_read(0))),
+            "40F0 200F 0000 0C00+00*12, COMPLETION: 00*7.77", "asm2464::control::malformed";
     }
-    let (mut unit, log) = unit(vec![]);
-    assert_eq!(unit.tlp(&Tlp::memory_write(0x1000_0040, 0xCAFE_F00D)), Ok(None));
-    assert_eq!(sent(&log), [f0(0x60, 0x0F, [0x40, 0, 0, 0x10, 0, 0, 0, 0, 0x0D, 0xF0, 0xFE, 0xCA])]);
+    let (mut unit, _) = unit([Ok(vec![]), Ok(bytes("00*7.77"))]);
+    let error = unit.tlp(&Tlp::memory_read(0)).unwrap_err();
+    assert!(error.to_string().contains("77"), "it shows its bytes: {error}");
 }
 
 #[test]
 fn each_status_of_a_completion_has_its_name() {
     use CompletionStatus::*;
-    let status = |byte4, byte7| Completion::parse(&[0, 0, 0, 0, byte4, 4, 0, byte7]).map(|found| found.status);
-    assert_eq!(status(0x00, 0), Some(Success));
-    assert_eq!(status(0x1F, 0), Some(Success), "the low bits belong to the header");
-    assert_eq!(status(0x20, 0), Some(UnsupportedRequest));
-    assert_eq!(status(0x40, 0), Some(ConfigRetry));
-    assert_eq!(status(0x80, 0), Some(CompleterAbort));
-    assert_eq!(status(0x60, 0), Some(Reserved(3)));
-    assert_eq!(status(0x20, 1), Some(UnsupportedRequest));
-    assert_eq!(status(0x00, 1), Some(Failed));
-    assert_eq!(status(0x00, 0xFF), Some(TimedOut));
-    assert_eq!(status(0x00, 2), None);
-    assert_eq!(Completion::parse(&[1, 0, 0, 0, 0x20, 4, 0, 0]).unwrap().value(), None);
-}
-
-#[test]
-fn an_undefined_completion_is_an_error_that_shows_its_bytes() {
-    let (mut unit, _) = unit(vec![Ok(vec![]), Ok(vec![0, 0, 0, 0, 0, 0, 0, 0x77])]);
-    let error = unit.tlp(&Tlp::memory_read(0)).unwrap_err();
-    assert!(matches!(error, ControlError::Malformed { .. }), "{error}");
-    assert!(error.to_string().contains("77"), "{error}");
+    for (byte4, byte7, name) in [
+        (0x00, 0, Some(Success)),
+        // The low bits belong to the header.
+        (0x1F, 0, Some(Success)),
+        (0x20, 0, Some(UnsupportedRequest)),
+        (0x40, 0, Some(ConfigRetry)),
+        (0x80, 0, Some(CompleterAbort)),
+        (0x60, 0, Some(Reserved(3))),
+        (0x20, 1, Some(UnsupportedRequest)),
+        (0x00, 1, Some(Failed)),
+        (0x00, 0xFF, Some(TimedOut)),
+        (0x00, 2, None),
+    ] {
+        let found = Completion::parse(&[1, 0, 0, 0, byte4, 4, 0, byte7]);
+        assert_eq!(found.map(|found| found.status), name, "{byte4:#x} {byte7:#x}");
+        assert_eq!(found.and_then(|found| found.value()), (name == Some(Success)).then_some(1));
+    }
 }
 
 #[test]
 fn a_batch_of_tlps_is_in_flight_together_and_its_completions_keep_the_order() {
-    let answers = [vec![], vec![1, 0, 0, 0, 0, 4, 0, 0], vec![], vec![], vec![2, 0, 0, 0, 0x20, 4, 0, 0]];
-    let (mut unit, log) = unit(answers.into_iter().map(Ok).collect());
+    let answers = ["", "0100000000040000", "", "", "0200000020040000"];
+    let (mut unit, log) = unit(answers.map(|answer| Ok(bytes(answer))));
     let tlps = [Tlp::memory_read(0x10), Tlp::memory_write(0x14, 9), Tlp::memory_read(0x18)];
-    let found = unit.tlps(&tlps).unwrap();
-    let status = |index: usize| found[index].map(|completion: Completion| (completion.data, completion.status));
-    assert_eq!(status(0), Some((1, CompletionStatus::Success)));
-    assert_eq!(status(1), None);
-    assert_eq!(status(2), Some((2, CompletionStatus::UnsupportedRequest)));
+    let found = unit.tlps(&tlps).unwrap().into_iter().map(|one| one.map(|one| (one.data, one.status)));
+    let expected = [Some((1, CompletionStatus::Success)), None, Some((2, CompletionStatus::UnsupportedRequest))];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
     assert_eq!(log.lock().unwrap().most_in_flight, 5);
 }
 
 #[test]
-fn a_stream_of_writes_is_armed_before_its_data_are_sent() {
-    let (mut unit, log) = unit(vec![]);
-    let data: Vec<u8> = (0..BULK_LEN + 8).map(|at| (at % 253) as u8).collect();
-    unit.stream_write(0x8_0000_0100, &data).unwrap();
-    let [c0, c1, c2, c3] = (data.len() as u32 / 4).to_le_bytes();
-    let arm = control([0x40, 0xF0, 0x60, 0x0F, 1, 0, 12, 0], &[0, 1, 0, 0, 8, 0, 0, 0, c0, c1, c2, c3]);
-    assert_eq!(sent(&log), [arm, Sent::Out(data[..BULK_LEN].to_vec()), Sent::Out(data[BULK_LEN..].to_vec())]);
-    assert_eq!(log.lock().unwrap().most_in_flight, 2, "the data, without the request");
+fn streams_are_armed_before_their_data_move_and_go_as_several_of_at_most_1_mib() {
+    rows! { unit:
+        "writes", done(unit.stream_write(0x8_0000_0100, &bytes("05*65536.06*8"))),
+            "40F0 600F 0100 0C00+0001000008.00*3.02400000, out 05*65536, out 06*8", "done";
+        "reads", found(0x1_000C, |to| unit.stream_read(0x1000, to)),
+            "40F0 200F 0200 0C00+0010.00*6.03400000, in 65536: 05*65536, in 12: 06*12", "05*65536.06*12";
+        "no whole dword", found(3, |to| unit.stream_read(0, to)), "", "asm2464::control::length";
+        "no dword's address", found(4, |to| unit.stream_read(2, to)), "", "asm2464::control::length";
+        "no data", done(unit.stream_write(0x1000, &[])), "", "done";
+        "past the last address", done(unit.stream_write(u64::MAX - 3, &[0; 8])), "", "asm2464::control::length";
+    }
+    type Stream = fn(&mut OpenBridge, &mut [u8]) -> Result<(), ControlError>;
+    let both: [(Stream, [u8; 4]); 2] = [
+        (|unit, data| unit.stream_write(0x8_FFF0_0000, data), [0x60, 0x0F, 1, 0]),
+        (|unit, data| unit.stream_read(0x8_FFF0_0000, data), [0x20, 0x0F, 2, 0]),
+    ];
+    for (stream, [format, enables, mode, zero]) in both {
+        let (mut unit, log) = unit([]);
+        stream(&mut unit, &mut vec![7; 0x10_0000 * 2 + 8]).unwrap();
+        let armed: Vec<Sent> = sent(&log).into_iter().filter(|sent| matches!(sent, Sent::Control(..))).collect();
+        let counts = [(0x8_FFF0_0000_u64, 0x4_0000_u32), (0x9_0000_0000, 0x4_0000), (0x9_0010_0000, 2)];
+        let expected = counts.map(|(address, dwords)| {
+            let data = [&address.to_le_bytes()[..], &dwords.to_le_bytes()].concat();
+            Sent::Control([0x40, 0xF0, format, enables, mode, zero, 12, 0], data)
+        });
+        assert_eq!(armed, expected);
+        assert_eq!(log.lock().unwrap().most_in_flight, 16, "a stream's data, without the request");
+    }
 }
 
-/// Two transfers, with a pause after the submission of the first.
-struct Paused {
+#[test]
+fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_between() {
+    rows! { unit:
+        "a write with both ends", done(unit.memory_write(0x13, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])),
+            "40F0 6008 0000 0C00+10.00*10.01, 40F0 600F 0100 0C00+14.00*7.02000000, out 0203040506070809, \
+             40F0 6001 0000 0C00+1C.00*7.0A000000", "done";
+        "within a dword", done(unit.memory_write(0x11, &[1, 2])), "40F0 6006 0000 0C00+10.00*8.010200", "done";
+        "a dword", done(unit.memory_write(0x20, &[1, 2, 3, 4])), "40F0 600F 0000 0C00+20.00*7.01020304", "done";
+        "nothing", done(unit.memory_write(0x23, &[])), "", "done";
+        "one dword between the ends", done(unit.memory_write(0x11, &[1, 2, 3, 4, 5, 6, 7, 8, 9])),
+            "40F0 600E 0000 0C00+10.00*8.010203, 40F0 600F 0000 0C00+14.00*7.04050607, \
+             40F0 6003 0000 0C00+18.00*7.08090000", "done";
+        "a read with both ends", found(10, |to| unit.memory_read(0x13, to)),
+            "40F0 2008 0000 0C00+10.00*11, COMPLETION: 09090901.00*4, 40F0 200F 0200 0C00+14.00*7.02.00*3, \
+             in 8: 0203040506070809, 40F0 2001 0000 0C00+1C.00*11, COMPLETION: 0A090909.00*4",
+            "01.02.03.04.05.06.07.08.09.0A";
+        "a read within a dword", found(2, |to| unit.memory_read(0x11, to)),
+            "40F0 2006 0000 0C00+10.00*11, COMPLETION: 09010209.00*4", "01.02";
+        "a dword", found(4, |to| unit.memory_read(0x20, to)),
+            "40F0 200F 0000 0C00+20.00*11, COMPLETION: 03040506.00*4", "03.04.05.06";
+        "past the end", found(2, |to| unit.memory_read(u64::MAX, to)), "", "asm2464::control::length";
+    }
+}
+
+#[test]
+fn a_completion_with_an_error_status_is_an_error_and_one_that_may_pass_is_tried_again() {
+    let ended = |header, result| [Ok(vec![]), Ok(vec![7, 0, 0, 0, header, 0, 0, result])];
+    let (retry, timed_out, failed, unsupported) = (ended(0x40, 0), ended(0, 0xFF), ended(0, 1), ended(0x20, 0));
+    let read = Tlp::memory_read(0x1000);
+    for passing in [&retry, &timed_out, &failed, &[Ok(vec![]), Ok(vec![])], &[Ok(vec![]), Err(PipeError::Overflow)]] {
+        for (attempts, expected) in [(3, Some(7)), (2, None)] {
+            let (mut unit, log) = unit([&passing[..], passing, &ended(0, 0)].concat());
+            assert_eq!(unit.attempt(attempts, Duration::ZERO, |unit| unit.dword(&read)).ok(), expected);
+            assert_eq!(sent(&log).len(), 2 * attempts as usize);
+        }
+    }
+    let (mut unit, log) = unit(unsupported);
+    let error = unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).unwrap_err();
+    assert_eq!((error.code(), sent(&log).len()), ("asm2464::pcie::unsupported", 2));
+    assert_eq!(error.to_string(), "memory read at 0x1000 ended with: unsupported request");
+    for lasting in [PipeError::Disconnected, PipeError::Timeout, PipeError::Stall] {
+        let (mut unit, log) = self::unit([Err(lasting)]);
+        assert!(unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).is_err());
+        assert!(sent(&log).len() <= 2);
+    }
+}
+
+/// Bulk data of 4 bytes a job, with a pause before each submission.
+struct Jobs {
+    left: VecDeque<Endpoint>,
     is_timed: bool,
-    left: usize,
     elapsed: Vec<Duration>,
 }
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-impl OpenWorkload for Paused {
+impl OpenWorkload for Jobs {
     fn is_timed(&self) -> bool {
         self.is_timed
     }
 
     fn next(&mut self) -> Option<OpenJob> {
         std::thread::sleep(PAUSE);
-        self.left = self.left.checked_sub(1)?;
-        Some(OpenJob::Bulk(Endpoint::DataOut, 4))
+        self.left.pop_front().map(|endpoint| OpenJob::Bulk(endpoint, 4))
     }
 
     fn complete(&mut self, _: OpenJob, _: &[u8], elapsed: Duration) -> Result<(), ControlError> {
@@ -381,391 +528,204 @@ impl OpenWorkload for Paused {
 #[test]
 fn a_workload_that_wants_times_gets_them_from_submission_to_end() {
     for is_timed in [false, true] {
-        let mut work = Paused { is_timed, left: 2, elapsed: Vec::new() };
-        unit(vec![]).0.run(&mut work).unwrap();
+        let mut work = Jobs { left: [Endpoint::DataOut; 2].into(), is_timed, elapsed: Vec::new() };
+        unit([]).0.run(&mut work).unwrap();
         assert_eq!(work.elapsed.iter().filter(|elapsed| **elapsed >= PAUSE).count(), if is_timed { 2 } else { 0 });
-    }
-}
-
-/// Jobs that run in this order: bulk data to the unit, and as much from it.
-struct OutThenIn(VecDeque<OpenJob>);
-
-impl OpenWorkload for OutThenIn {
-    fn next(&mut self) -> Option<OpenJob> {
-        self.0.pop_front()
-    }
-
-    fn complete(&mut self, _: OpenJob, _: &[u8], _: Duration) -> Result<(), ControlError> {
-        Ok(())
     }
 }
 
 #[test]
 fn data_from_the_unit_waits_until_the_data_to_it_have_moved() {
-    let (mut unit, log) = unit(vec![]);
-    let jobs = [Endpoint::DataOut, Endpoint::DataIn].map(|endpoint| OpenJob::Bulk(endpoint, 4));
-    unit.run(&mut OutThenIn(jobs.into())).unwrap();
+    let (mut unit, log) = unit([]);
+    let left = [Endpoint::DataOut, Endpoint::DataIn].into();
+    unit.run(&mut Jobs { left, is_timed: false, elapsed: Vec::new() }).unwrap();
     assert_eq!(sent(&log), [Sent::Out(vec![0; 4]), Sent::In(4)]);
     assert_eq!(log.lock().unwrap().most_in_flight, 1);
 }
 
-#[test]
-fn a_stream_of_reads_brings_its_data_in_order() {
-    let first = vec![5; BULK_LEN];
-    let (mut unit, log) = unit(vec![Ok(vec![]), Ok(first), Ok(vec![6; 12])]);
-    let mut found = vec![0; BULK_LEN + 12];
-    unit.stream_read(0x1000, &mut found).unwrap();
-    assert!(found[..BULK_LEN].iter().all(|byte| *byte == 5) && found[BULK_LEN..] == [6; 12]);
-    let [c0, c1, c2, c3] = (found.len() as u32 / 4).to_le_bytes();
-    let arm = control([0x40, 0xF0, 0x20, 0x0F, 2, 0, 12, 0], &[0, 0x10, 0, 0, 0, 0, 0, 0, c0, c1, c2, c3]);
-    assert_eq!(sent(&log), [arm, Sent::In(BULK_LEN), Sent::In(12)]);
-}
-
-#[test]
-fn a_stream_that_is_not_whole_dwords_is_not_sent_and_an_empty_one_does_nothing() {
-    let (mut unit, log) = unit(vec![]);
-    for (address, len) in [(0, 3), (2, 4)] {
-        let error = unit.stream_read(address, &mut vec![0; len]).unwrap_err();
-        assert!(error.to_string().contains("whole dwords"), "{error}");
-    }
-    unit.stream_write(0x1000, &[]).unwrap();
-    assert_eq!(sent(&log), []);
-}
-
-#[test]
-fn f2_is_armed_only_while_0xc450_reads_0() {
-    let (mut unit, log) = unit(vec![Ok(vec![BUSY]), Ok(vec![BUSY]), Ok(vec![IDLE])]);
-    let data = vec![0xA5; 0x1_0000 + 512];
-    unit.sram_write(3, &data).unwrap();
-    let ask = || control(ASK_SRAM, &[]);
-    let arm = control([0x40, 0xF2, 129, 0, 3, 5, 0, 0], &[]);
-    let [first, rest] = [&data[..BULK_LEN], &data[BULK_LEN..]].map(|piece| Sent::Out(piece.to_vec()));
-    assert_eq!(sent(&log), [ask(), ask(), ask(), arm, first, rest]);
+fn arm(unit: &mut OpenBridge, to_host: bool, sectors: u16) {
+    unit.arm_sram(SramTransfer { to_host, first_slot: 0, sectors }).unwrap();
 }
 
 /// Sends an F2. Returns whether the bridge asked for the DMA's state before it.
 fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
     sent(log);
-    unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
-    let arm = control([0x40, 0xF2, 0x01, 0x80, 0, 1, 0, 0], &[]);
-    match &sent(log)[..] {
-        [only] if *only == arm => false,
-        [ask, then] if *ask == control(ASK_SRAM, &[]) && *then == arm => true,
-        other => panic!("{other:?}"),
-    }
+    arm(unit, true, 1);
+    let sent = sent(log);
+    let [unasked, asked] = ["40F2 0180 0001 0000", "DMA, 40F2 0180 0001 0000"].map(|text| wire(text).0);
+    assert!(sent == unasked || sent == asked, "{sent:?}");
+    sent == asked
 }
 
 #[test]
 fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
     type Between = fn(&mut OpenBridge);
-    let without_effect: [Between; 8] = [
-        |_| {},
-        |unit| {
-            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
+    let cases: [(&str, bool, Between); 17] = [
+        ("nothing", false, |_| {}),
+        ("an F2 in two pieces", false, |unit| {
+            arm(unit, true, 2);
             unit.bulk_in(&mut [0; 512]).unwrap();
             unit.bulk_in(&mut [0; 512]).unwrap();
-        },
-        |unit| unit.xdata_read(XdataAddress::main(0), &mut [0; 300]).unwrap(),
-        |unit| unit.supply().map(drop).unwrap(),
-        |unit| unit.stream_write(0x1000, &[0; 512]).unwrap(),
-        |unit| unit.stream_read(0x1000, &mut [0; 512]).unwrap(),
-        |unit| unit.tlps(&[Tlp::memory_write(0x1000, 1)]).map(drop).unwrap(),
-        |unit| unit.tlps(&[Tlp::memory_read(0x1000)]).map(drop).unwrap(),
-    ];
-    let others: [Between; 9] = [
-        |unit| {
-            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
+        }),
+        ("E4", false, |unit| unit.xdata_read(main(0), &mut [0; 300]).unwrap()),
+        ("C0", false, |unit| unit.supply().map(drop).unwrap()),
+        ("a stream of writes", false, |unit| unit.stream_write(0x1000, &[0; 512]).unwrap()),
+        ("a stream of reads", false, |unit| unit.stream_read(0x1000, &mut [0; 512]).unwrap()),
+        ("a posted TLP", false, |unit| unit.tlps(&[Tlp::memory_write(0x1000, 1)]).map(drop).unwrap()),
+        ("a TLP", false, |unit| unit.tlps(&[Tlp::memory_read(0x1000)]).map(drop).unwrap()),
+        ("an F2 whose data go both ways", true, |unit| {
+            arm(unit, true, 2);
             unit.bulk_out(&[0; 512]).unwrap();
             unit.bulk_in(&mut [0; 512]).unwrap();
-        },
-        |unit| unit.reset_port().unwrap(),
-        |unit| unit.xdata_write(XdataAddress::main(0xC412), 3).unwrap(),
-        |unit| unit.pcie_power(true).unwrap(),
-        |unit| unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 2 }).unwrap(),
-        |unit| {
-            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 2 }).unwrap();
+        }),
+        ("a port reset", true, |unit| unit.reset_port().unwrap()),
+        ("E5", true, |unit| unit.xdata_write(main(0xC412), 3).unwrap()),
+        ("F3", true, |unit| unit.pcie_power(true).unwrap()),
+        ("an F2 without data", true, |unit| arm(unit, false, 2)),
+        ("an F2 with half its data", true, |unit| {
+            arm(unit, false, 2);
             unit.bulk_out(&[0; 512]).unwrap();
-        },
-        |unit| {
-            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 1 }).unwrap();
+        }),
+        ("an F2 whose data a stream took", true, |unit| {
+            arm(unit, false, 1);
             unit.stream_write(0x1000, &[0; 512]).unwrap();
-        },
-        |unit| {
-            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
+        }),
+        ("an F2 with data the other way", true, |unit| {
+            arm(unit, true, 1);
             unit.bulk_out(&[0; 512]).unwrap();
-        },
-        |unit| {
-            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 1 }).unwrap();
+        }),
+        ("an F2 with too much data", true, |unit| {
+            arm(unit, false, 1);
             unit.bulk_out(&[0; 1024]).unwrap();
-        },
+        }),
     ];
-    let cases =
-        without_effect.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
-    for (nth, (between, expected)) in cases.enumerate() {
-        let (mut unit, log) = unit(vec![]);
+    for (name, expected, between) in cases {
+        let (mut unit, log) = unit([]);
         assert!(asks(&mut unit, &log), "the first F2");
         unit.bulk_in(&mut [0; 512]).unwrap();
         between(&mut unit);
-        assert_eq!(asks(&mut unit, &log), expected, "case {nth}");
+        assert_eq!(asks(&mut unit, &log), expected, "{name}");
     }
 }
 
 #[test]
-fn f2_asks_again_after_one_that_failed() {
-    for failed in 1..3 {
-        let (mut unit, log) = unit(vec![]);
+fn f2_asks_again_after_one_that_failed_and_after_any_request_that_failed() {
+    type Fails = fn(&mut OpenBridge) -> Result<(), ControlError>;
+    let f2: Fails = |unit| unit.sram_write(0, &[0; 512]);
+    let cases: [(&str, usize, Fails); 3] =
+        [("F2", 0, f2), ("its data", 1, f2), ("E4", 0, |unit| unit.xdata_read(main(0), &mut [0]))];
+    for (name, before, fails) in cases {
+        let (mut unit, log) = unit([]);
         unit.sram_write(0, &[0; 512]).unwrap();
-        log.lock().unwrap().answers.extend((1..failed).map(|_| Ok(vec![])).chain([Err(PipeError::Stall)]));
-        assert!(unit.sram_write(0, &[0; 512]).is_err());
-        assert!(asks(&mut unit, &log), "transfer {failed}");
+        log.lock().unwrap().answers.extend(vec![None; before]);
+        log.lock().unwrap().answers.push_back(Some(Err(PipeError::Stall)));
+        assert!(fails(&mut unit).is_err());
+        assert!(asks(&mut unit, &log), "{name}");
     }
-    // Nor does a request that would leave the DMA as it is say anything of it once it has failed.
-    let (mut unit, log) = unit(vec![]);
-    unit.sram_write(0, &[0; 512]).unwrap();
-    log.lock().unwrap().answers.push_back(Err(PipeError::Stall));
-    assert!(unit.xdata_read(XdataAddress::main(0), &mut [0]).is_err());
-    assert!(asks(&mut unit, &log), "E4");
 }
 
 #[test]
-fn an_sram_that_stays_busy_is_not_armed() {
-    let (mut unit, log) = unit(vec![Ok(vec![BUSY]); 3]);
-    unit.set_timeout(Duration::ZERO);
-    let error = unit.sram_write(0, &[0; 512]).unwrap_err();
-    assert_eq!(error, ControlError::SramBusy { deadline: Duration::ZERO, status: BUSY });
-    assert!(sent(&log).iter().all(|sent| *sent == control(ASK_SRAM, &[])));
-}
-
-#[test]
-fn what_does_not_fit_the_sram_is_not_armed() {
-    let (mut unit, log) = unit(vec![]);
-    for (first_slot, len) in [(0, 0), (0, 511), (0, 0x8_0200), (31, 0x4200), (32, 512)] {
-        let error = unit.sram_write(first_slot, &vec![0; len]).unwrap_err();
-        assert!(matches!(error, ControlError::Length { .. }), "{first_slot} {len}: {error}");
+fn f2_is_armed_only_for_what_fits_and_only_while_0xc450_reads_0() {
+    rows! { unit:
+        "busy twice", done(unit.sram_write(3, &bytes("A5*66048"))),
+            "DMA: 02, DMA: 02, DMA: 00, 40F2 8100 0305 0000, out A5*65536, out A5*512", "done";
+        "busy for good", {
+                unit.set_timeout(Duration::ZERO);
+                done(unit.sram_write(0, &[0; 512]))
+            },
+            "DMA: 02", "the SRAM DMA has been busy for 0ns: XDATA 0xC450 reads 0x02";
+        "no data", done(unit.sram_write(0, &[])), "", "asm2464::control::length";
+        "no sector", done(unit.sram_write(0, &[0; 511])), "", "asm2464::control::length";
+        "too much", done(unit.sram_write(0, &[0; 0x8_0200])), "", "asm2464::control::length";
+        "too much behind slot 31", done(unit.sram_write(31, &[0; 0x4200])), "", "asm2464::control::length";
+        "slot 32", done(unit.sram_write(32, &[0; 512])), "", "asm2464::control::length";
     }
-    assert_eq!(sent(&log), []);
     for (first_slot, sectors) in [(0, 1024), (31, 32)] {
-        unit.arm_sram(SramTransfer { to_host: false, first_slot, sectors }).unwrap();
+        unit([]).0.arm_sram(SramTransfer { to_host: false, first_slot, sectors }).unwrap();
     }
 }
 
 #[test]
 fn a_window_is_taken_when_the_device_has_written_its_sentinel_to_the_fence() {
-    let sentinel = std::num::NonZeroU32::new(0x0403_0201).unwrap();
-    let answers = |fences: &[[u8; 4]]| {
-        // The fence is cleared; F2 asks whether the DMA is idle, and arms it; the data and the sentinel move.
-        let before = [&vec![Ok(vec![]); 4][..], &[Ok(vec![IDLE])], &vec![Ok(vec![]); 3]].concat();
-        before.into_iter().chain(fences.iter().map(|fence| Ok(fence.to_vec()))).collect()
-    };
-    let (mut unit, log) = unit(answers(&[[0; 4], [1, 2, 3, 4]]));
-    unit.sram_write_taken(2, &[7; 512], sentinel).unwrap();
-    let arm = control([0x40, 0xF2, 2, 0, 2, 1, 0, 0], &[]);
-    let ask = || control([0xC0, 0xE4, 0x00, 0xA8, 0, 0, 4, 0], &[]);
-    let expected = [arm, Sent::Out(vec![7; 512]), Sent::Out([1, 2, 3, 4].repeat(128)), ask(), ask()];
-    assert_eq!(sent(&log)[5..], expected);
-
-    let (mut unit, _) = self::unit(answers(&[[1, 2, 3, 0]]));
-    unit.set_timeout(Duration::ZERO);
-    let error = unit.sram_write_taken(2, &[7; 512], sentinel).unwrap_err();
-    let sentinel = sentinel.get();
-    assert_eq!(error, ControlError::NotTaken { deadline: Duration::ZERO, sentinel, found: 0x0003_0201 });
-}
-
-#[test]
-fn f3_switches_the_power_of_pcie() {
-    let (mut unit, log) = unit(vec![]);
-    unit.pcie_power(true).unwrap();
-    unit.pcie_power(false).unwrap();
-    let power = |on| control([0x40, 0xF3, on, 0, 0, 0, 0, 0], &[]);
-    assert_eq!(sent(&log), [power(1), power(0)]);
-}
-
-#[test]
-fn f4_restarts_at_super_speed_and_only_a_refusal_is_an_error() {
-    for (end, is_sent) in [(Ok(vec![]), true), (Err(PipeError::Disconnected), true), (Err(PipeError::Stall), false)] {
-        let (mut unit, log) = unit(vec![end]);
-        assert_eq!(unit.restart_at_super_speed().is_ok(), is_sent);
-        assert_eq!(sent(&log), [control([0x40, 0xF4, 1, 0, 0, 0, 0, 0], &[])]);
+    const SENTINEL: NonZeroU32 = NonZeroU32::new(0x0403_0201).unwrap();
+    // The fence is cleared; F2 asks whether the DMA is idle, and arms it; the data and the sentinel move.
+    rows! { unit:
+        "taken after a while", done(unit.sram_write_taken(2, &[7; 512], SENTINEL)),
+            "40E5 00A8 0000 0000, 40E5 01A8 0000 0000, 40E5 02A8 0000 0000, 40E5 03A8 0000 0000, DMA, \
+             40F2 0200 0201 0000, out 07*512, out 01020304*128, C0E4 00A8 0000 0400: 00*4, \
+             C0E4 00A8 0000 0400: 01020304",
+            "done";
+        "not taken", { unit.set_timeout(Duration::ZERO); done(unit.sram_write_taken(2, &[7; 512], SENTINEL)) },
+            "40E5 00A8 0000 0000, 40E5 01A8 0000 0000, 40E5 02A8 0000 0000, 40E5 03A8 0000 0000, DMA, \
+             40F2 0200 0201 0000, out 07*512, out 01020304*128, C0E4 00A8 0000 0400: 01020300",
+            "no device has taken the data in the SRAM within 0ns: XDATA 0xA800 reads 0x00030201, expected 0x04030201";
     }
 }
 
-#[test]
-fn the_link_is_up_when_0xb450_reads_78() {
-    let (mut unit, log) = unit(vec![Ok(vec![0x78]), Ok(vec![0x11])]);
-    let (up, down) = (Link { ltssm: 0x78, is_up: true }, Link { ltssm: 0x11, is_up: false });
-    assert_eq!((unit.link(), unit.link()), (Ok(up), Ok(down)));
-    assert_eq!(sent(&log)[0], control([0xC0, 0xE4, 0x50, 0xB4, 0, 0, 1, 0], &[]));
-}
-
-#[test]
-fn a_link_that_is_down_is_switched_on_and_awaited_and_one_that_is_up_is_left_alone() {
-    let never = Interrupt::never();
-    let (mut unit, log) = unit(vec![Ok(vec![0x78])]);
-    assert_eq!(unit.bring_link_up(Duration::ZERO, never), Ok(()));
-    assert_eq!(sent(&log).len(), 1);
-    for power in [Ok(vec![]), Err(PipeError::Stall)] {
-        let (mut unit, log) = self::unit(vec![Ok(vec![0]), power, Ok(vec![0x11]), Ok(vec![0x78])]);
-        assert_eq!(unit.bring_link_up(Duration::from_secs(60), never), Ok(()));
-        assert_eq!(sent(&log)[1], control([0x40, 0xF3, 1, 0, 0, 0, 0, 0], &[]));
-    }
-}
-
-#[test]
-fn a_link_is_taken_down_by_f3_and_awaited_and_returned_as_it_is_if_it_stays_up() {
-    let never = Interrupt::never();
-    // Neither up nor in Detect: what is behind it may still be linked.
-    let answers = [vec![], vec![0x78], vec![0x48], vec![0x10], vec![0x01]];
-    let (mut unit, log) = unit(answers.into_iter().map(Ok).collect());
-    assert_eq!(unit.take_link_down(Duration::from_secs(60), never), Ok(Link { ltssm: 1, is_up: false }));
-    assert_eq!(sent(&log)[0], control([0x40, 0xF3, 0, 0, 0, 0, 0, 0], &[]));
-    let (mut unit, _) = self::unit(vec![Ok(vec![]), Ok(vec![0x78])]);
-    assert_eq!(unit.take_link_down(Duration::ZERO, never), Ok(Link { ltssm: 0x78, is_up: true }));
-    let (mut unit, log) = self::unit(vec![Err(PipeError::Stall)]);
-    assert!(matches!(unit.take_link_down(Duration::ZERO, never), Err(ControlError::Stalled { .. })));
-    assert_eq!(sent(&log).len(), 1);
+/// What asks a flag that is set.
+fn stopped() -> Interrupt<'static> {
     static STOP: AtomicBool = AtomicBool::new(true);
-    let (mut unit, _) = self::unit(vec![Ok(vec![]), Ok(vec![0x78])]);
-    let stopped = unit.take_link_down(Duration::from_secs(60), Interrupt::watching(&STOP));
-    assert_eq!(stopped, Err(ControlError::Interrupted(Interrupted)));
+    Interrupt::watching(&STOP)
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 #[test]
-fn a_link_that_stays_down_is_an_error_with_its_state_and_the_supply() {
-    let answers = [vec![0], vec![], vec![0x11], vec![0x34, 0x12, 0, 0, 0]];
-    let (mut unit, _) = unit(answers.into_iter().map(Ok).collect());
-    let error = unit.bring_link_up(Duration::ZERO, Interrupt::never()).unwrap_err();
-    let expected = "the PCIe link is down after 0ns: XDATA 0xB450 reads 0x11 (it detects a device and tries to reach it), \
-                    expected 0x78; the supply is at 4660 mV";
-    assert_eq!((error.to_string().as_str(), error.code()), (expected, "asm2464::pcie::link_down"));
-    static STOP: AtomicBool = AtomicBool::new(true);
-    let (mut unit, _) = self::unit(vec![]);
-    let stopped = unit.bring_link_up(Duration::from_secs(60), Interrupt::watching(&STOP));
-    assert_eq!(stopped, Err(ControlError::Interrupted(Interrupted)));
-    for gone in [PipeError::Disconnected, PipeError::Timeout] {
-        let (mut unit, _) = self::unit(vec![Ok(vec![0]), Err(gone)]);
-        assert!(unit.bring_link_up(Duration::from_secs(60), Interrupt::never()).is_err());
+fn pcie_is_switched_by_f3_its_link_is_up_at_78_and_awaited_either_way() {
+    rows! { unit:
+        "F3 on", done(unit.pcie_power(true)), "40F3 0100 0000 0000", "done";
+        "F3 off", done(unit.pcie_power(false)), "40F3 0000 0000 0000", "done";
+        "up", debug(unit.link()), "LTSSM: 78", "Link { ltssm: 120, is_up: true }";
+        "down", debug(unit.link()), "LTSSM: 11", "Link { ltssm: 17, is_up: false }";
+        "a link that is up is left alone", done(unit.bring_link_up(Duration::ZERO, Interrupt::never())),
+            "LTSSM: 78", "done";
+        "one that is down is switched on and awaited", done(unit.bring_link_up(MINUTE, Interrupt::never())),
+            "LTSSM: 00, 40F3 0100 0000 0000, LTSSM: 11, LTSSM: 78", "done";
+        "by a build without F3 as well", done(unit.bring_link_up(MINUTE, Interrupt::never())),
+            "LTSSM: 00, 40F3 0100 0000 0000: stall, LTSSM: 11, LTSSM: 78", "done";
+        "one that stays down is an error with the supply", done(unit.bring_link_up(Duration::ZERO, Interrupt::never())),
+            "LTSSM: 00, 40F3 0100 0000 0000, LTSSM: 11, C0C0 0000 0000 0500: 3412000000",
+            "the PCIe link is down after 0ns: XDATA 0xB450 reads 0x11 (it detects a device and tries to reach it), \
+             expected 0x78; the supply is at 4660 mV";
+        "a unit that goes at F3", done(unit.bring_link_up(MINUTE, Interrupt::never())),
+            "LTSSM: 00, 40F3 0100 0000 0000: gone", "asm2464::control::disconnected";
+        "a unit that is silent at F3", done(unit.bring_link_up(MINUTE, Interrupt::never())),
+            "LTSSM: 00, 40F3 0100 0000 0000: timeout", "asm2464::control::timeout";
+        // Neither up nor in Detect: what is behind it may still be linked.
+        "taken down by F3 and awaited until it is in Detect", debug(unit.take_link_down(MINUTE, Interrupt::never())),
+            "40F3 0000 0000 0000, LTSSM: 78, LTSSM: 48, LTSSM: 10, C0E4 50B4 0000 0100: 01",
+            "Link { ltssm: 1, is_up: false }";
+        "one that stays up is returned as it is", debug(unit.take_link_down(Duration::ZERO, Interrupt::never())),
+            "40F3 0000 0000 0000, LTSSM: 78", "Link { ltssm: 120, is_up: true }";
+        "a build without F3", debug(unit.take_link_down(Duration::ZERO, Interrupt::never())),
+            "40F3 0000 0000 0000: stall", "asm2464::control::stalled";
     }
-}
-
-#[test]
-fn a_long_stream_goes_as_several_of_at_most_1_mib() {
-    let len = 0x10_0000 * 2 + 8;
-    let f0 = |format, mode, address: u64, dwords: u32| {
-        let data = [&address.to_le_bytes()[..], &dwords.to_le_bytes()].concat();
-        control([0x40, 0xF0, format, 0x0F, mode, 0, 12, 0], &data)
-    };
-    let streams = |log| sent(log).into_iter().filter(|sent| matches!(sent, Sent::Control(..))).collect::<Vec<_>>();
-    let counts = [(0x8_FFF0_0000, 0x4_0000), (0x9_0000_0000, 0x4_0000), (0x9_0010_0000, 2)];
-    let (mut unit, log) = unit(vec![]);
-    unit.stream_write(0x8_FFF0_0000, &vec![7; len]).unwrap();
-    assert!(streams(&log).into_iter().eq(counts.map(|(address, dwords)| f0(0x60, 1, address, dwords))));
-    unit.stream_read(0x8_FFF0_0000, &mut vec![0; len]).unwrap();
-    assert!(streams(&log).into_iter().eq(counts.map(|(address, dwords)| f0(0x20, 2, address, dwords))));
-    assert!(unit.stream_write(u64::MAX - 3, &[0; 8]).is_err());
-}
-
-#[test]
-fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_between() {
-    let f0 = |format, enables, mode, address: u8, value: u32| {
-        let data = [&[address, 0, 0, 0, 0, 0, 0, 0][..], &value.to_le_bytes()].concat();
-        control([0x40, 0xF0, format, enables, mode, 0, 12, 0], &data)
-    };
-    let (mut unit, log) = unit(vec![]);
-    unit.memory_write(0x13, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
-    let middle = Sent::Out(vec![2, 3, 4, 5, 6, 7, 8, 9]);
-    let expected = [f0(0x60, 8, 0, 0x10, 0x0100_0000), f0(0x60, 15, 1, 0x14, 2), middle, f0(0x60, 1, 0, 0x1C, 10)];
-    assert_eq!(sent(&log), expected);
-    unit.memory_write(0x11, &[1, 2]).unwrap();
-    unit.memory_write(0x20, &[1, 2, 3, 4]).unwrap();
-    unit.memory_write(0x23, &[]).unwrap();
-    assert_eq!(sent(&log), [f0(0x60, 6, 0, 0x10, 0x0002_0100), f0(0x60, 15, 0, 0x20, 0x0403_0201)]);
-    unit.memory_write(0x11, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
-    let expected =
-        [f0(0x60, 14, 0, 0x10, 0x0302_0100), f0(0x60, 15, 0, 0x14, 0x0706_0504), f0(0x60, 3, 0, 0x18, 0x0908)];
-    assert_eq!(sent(&log), expected);
-
-    let done = |dword: [u8; 4]| [Ok(vec![]), Ok([&dword[..], &[0; 4]].concat())];
-    let answers = [&done([9, 9, 9, 1])[..], &[Ok(vec![]), Ok(vec![2, 3, 4, 5, 6, 7, 8, 9])], &done([10, 9, 9, 9])];
-    let (mut unit, _) = self::unit(answers.concat());
-    let mut found = [0; 10];
-    unit.memory_read(0x13, &mut found).unwrap();
-    assert_eq!(found, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    assert!(unit.memory_read(u64::MAX, &mut [0; 2]).is_err());
-
-    let (mut unit, log) = self::unit([done([9, 1, 2, 9]), done([3, 4, 5, 6])].concat());
-    let (mut within, mut dword) = ([0; 2], [0; 4]);
-    unit.memory_read(0x11, &mut within).unwrap();
-    unit.memory_read(0x20, &mut dword).unwrap();
-    assert_eq!((within, dword), ([1, 2], [3, 4, 5, 6]));
-    assert!(sent(&log).iter().all(|sent| matches!(sent, Sent::Control(..))), "no stream");
-}
-
-#[test]
-fn a_completion_with_an_error_status_is_an_error_and_one_that_may_pass_is_tried_again() {
-    let ended = |header, result| [Ok(vec![]), Ok(vec![7, 0, 0, 0, header, 0, 0, result])];
-    let (retry, timed_out, failed, unsupported) = (ended(0x40, 0), ended(0, 0xFF), ended(0, 1), ended(0x20, 0));
-    let read = Tlp::memory_read(0x1000);
-    for passing in [&retry, &timed_out, &failed, &[Ok(vec![]), Ok(vec![])], &[Ok(vec![]), Err(PipeError::Overflow)]] {
-        let (mut unit, log) = unit([&passing[..], passing, &ended(0, 0)].concat());
-        assert_eq!(unit.attempt(3, Duration::ZERO, |unit| unit.dword(&read)), Ok(7));
-        assert_eq!(sent(&log).len(), 6);
-        let (mut unit, _) = self::unit([&passing[..], passing, &ended(0, 0)].concat());
-        assert!(unit.attempt(2, Duration::ZERO, |unit| unit.dword(&read)).is_err());
-    }
-    let (mut unit, log) = unit(unsupported.to_vec());
-    let error = unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).unwrap_err();
-    assert_eq!((error.code(), sent(&log).len()), ("asm2464::pcie::unsupported", 2));
-    assert_eq!(error.to_string(), "memory read at 0x1000 ended with: unsupported request");
-    for lasting in [PipeError::Disconnected, PipeError::Timeout, PipeError::Stall] {
-        let (mut unit, log) = self::unit(vec![Err(lasting)]);
-        assert!(unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).is_err());
-        assert!(sent(&log).len() <= 2);
-    }
-}
-
-#[test]
-fn the_completions_page_is_read_once_and_again_after_a_write_there() {
-    let (mut unit, log) = unit(vec![Ok(vec![0x08, 0x22])]);
-    assert_eq!((unit.completions_page(), unit.completions_page()), (Ok(0x0822), Ok(0x0822)));
-    assert_eq!(sent(&log), [control([0xC0, 0xE4, 0x6E, 0xB2, 0, 0, 2, 0], &[])]);
-    unit.set_completions_page(0x0828).unwrap();
-    assert_eq!(written(&log), [(0xB26E, 0x08), (0xB26F, 0x28)]);
-    log.lock().unwrap().answers = [Ok(vec![0x08, 0x28]), Ok(vec![]), Ok(vec![0, 0])].into();
-    assert_eq!(unit.completions_page(), Ok(0x0828));
-    unit.xdata_write(XdataAddress::main(0xB26F), 0x22).unwrap();
-    assert_eq!(unit.completions_page(), Ok(0x0822), "never written: the value after power-on");
+    let (mut unit, _) = unit([]);
+    assert_eq!(unit.bring_link_up(MINUTE, stopped()), Err(ControlError::Interrupted(Interrupted)));
+    let (mut unit, _) = self::unit([Ok(vec![]), Ok(vec![0x78])]);
+    assert_eq!(unit.take_link_down(MINUTE, stopped()), Err(ControlError::Interrupted(Interrupted)));
 }
 
 #[test]
 fn c0_returns_the_fault_line_and_the_voltage_and_current_if_the_board_measures_them() {
-    let silent = || Err(PipeError::Timeout);
-    let measured = vec![0xE0, 0x2E, 0x9C, 0xFF, 0];
-    let (no_sensor, fault) = (vec![0; 5], vec![0, 0, 0x9C, 0xFF, 1]);
-    let (without_fault, too_short) = (measured[..4].to_vec(), measured[..3].to_vec());
-    let answers = [
-        Ok(measured),
-        Ok(no_sensor),
-        Ok(fault),
-        Ok(without_fault),
-        Ok(too_short),
-        Err(PipeError::Stall),
-        silent(),
-        Ok(vec![0x78]),
-    ];
-    let (mut unit, log) = unit(answers.into_iter().chain([silent(), silent()]).collect());
-    let measured = |voltage_mv, has_fault| Supply {
-        measured: Some(SupplyMeasurement { voltage_mv, current_ma: -100 }),
-        has_fault,
-    };
-    assert_eq!(unit.supply(), Ok(Some(measured(12_000, Some(false)))));
-    assert_eq!(unit.supply(), Ok(Some(Supply { measured: None, has_fault: Some(false) })), "zeros are no measurement");
-    assert_eq!(unit.supply(), Ok(Some(measured(0, Some(true)))));
-    assert_eq!(unit.supply(), Ok(Some(measured(12_000, None))), "a build of June or July");
-    assert_eq!(unit.supply(), Ok(None), "less than voltage and current");
-    assert_eq!(unit.supply(), Ok(None), "refused");
-    assert_eq!(unit.supply(), Ok(None), "without an answer, though the unit answers others");
-    assert!(matches!(unit.supply(), Err(ControlError::Timeout { .. })), "a unit that answers nothing");
-    assert_eq!(sent(&log)[0], control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]));
+    rows! { unit:
+        "measured", debug(unit.supply()), "C0C0 0000 0000 0500: E02E9CFF00",
+            "Some(Supply { measured: Some(SupplyMeasurement { voltage_mv: 12000, current_ma: -100 }), \
+             has_fault: Some(false) })";
+        "zeros are no measurement", debug(unit.supply()), "C0C0 0000 0000 0500: 00*5",
+            "Some(Supply { measured: None, has_fault: Some(false) })";
+        "a fault", debug(unit.supply()), "C0C0 0000 0000 0500: 00009CFF01",
+            "Some(Supply { measured: Some(SupplyMeasurement { voltage_mv: 0, current_ma: -100 }), \
+             has_fault: Some(true) })";
+        "a build of June or July", debug(unit.supply()), "C0C0 0000 0000 0500: E02E9CFF",
+            "Some(Supply { measured: Some(SupplyMeasurement { voltage_mv: 12000, current_ma: -100 }), \
+             has_fault: None })";
+        "less than voltage and current", debug(unit.supply()), "C0C0 0000 0000 0500: E02E9C", "None";
+        "refused", debug(unit.supply()), "C0C0 0000 0000 0500: stall", "None";
+        "silent to it alone", debug(unit.supply()), "C0C0 0000 0000 0500: timeout, LTSSM: 78", "None";
+        "a unit that answers nothing", debug(unit.supply()), "C0C0 0000 0000 0500: timeout, LTSSM: timeout",
+            "asm2464::control::timeout";
+    }
 }
 
 #[test]
@@ -777,18 +737,18 @@ fn each_failure_of_a_request_has_its_own_error_and_the_next_request_works() {
         (PipeError::Overflow, "asm2464::control::io"),
         (PipeError::Other("odd".to_owned()), "asm2464::control::io"),
     ] {
-        let (mut unit, _) = unit(vec![Ok(vec![1; 255]), Err(failure)]);
-        let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
+        let (mut unit, _) = unit([Ok(vec![1; 255]), Err(failure)]);
+        let error = unit.xdata_read(main(0), &mut [0; 2000]).unwrap_err();
         assert_eq!(error.code(), code);
         assert!(error.to_string().contains("E4 (read XDATA 0x00FF)"), "{error}");
-        unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
+        unit.xdata_read(main(0), &mut [0; 2000]).unwrap();
     }
 }
 
 #[test]
 fn bulk_pipes_that_hang_while_requests_are_answered_have_another_error_than_a_silent_unit() {
     for (answer, answers) in [(Ok(vec![IDLE]), true), (Err(PipeError::Timeout), false)] {
-        let (mut unit, _) = unit(vec![Ok(vec![]), Err(PipeError::Timeout), answer]);
+        let (mut unit, _) = unit([Ok(vec![]), Err(PipeError::Timeout), answer]);
         let error = unit.stream_write(0, &[0; 64]).unwrap_err();
         assert!(matches!(error, ControlError::BulkTimeout { answers: found, .. } if found == answers), "{error}");
         assert!(error.to_string().contains("stream of memory writes"), "{error}");
@@ -796,15 +756,14 @@ fn bulk_pipes_that_hang_while_requests_are_answered_have_another_error_than_a_si
 }
 
 #[test]
-fn transfers_that_return_newest_first_because_the_unit_is_gone_say_so() {
-    let (mut unit, log) = unit(vec![Err(PipeError::Disconnected); 4]);
-    log.lock().unwrap().is_reversed = true;
-    let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
-    assert_eq!(error.code(), "asm2464::control::disconnected");
-    let (mut unit, log) = self::unit(vec![]);
-    log.lock().unwrap().is_reversed = true;
-    let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
-    assert!(error.to_string().contains("out of order"), "{error}");
+fn transfers_that_return_newest_first_say_so_unless_the_unit_is_gone() {
+    let gone = vec![Err(PipeError::Disconnected); 4];
+    for (answers, says) in [(gone, "the unit disappeared"), (vec![], "out of order")] {
+        let (mut unit, log) = unit(answers);
+        log.lock().unwrap().is_reversed = true;
+        let error = unit.xdata_read(main(0), &mut [0; 1000]).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
 
 #[test]
@@ -821,39 +780,37 @@ fn a_transfer_that_fails_before_the_system_has_noticed_that_the_unit_is_gone_say
         let error = unit.bulk_out(&[0; 512]).unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert!(log.lock().unwrap().answers.is_empty());
-        unit.xdata_write(XdataAddress::main(0), 0).unwrap();
+        unit.xdata_write(main(0), 0).unwrap();
     }
-}
-
-#[test]
-fn a_unit_whose_requests_all_fail_is_asked_for_a_second_and_is_not_gone() {
-    let (mut unit, log) = unit(vec![Err(PipeError::Other("the wire".to_owned())); 100]);
+    // One whose requests all fail is asked for a second, and is not gone.
+    let (mut unit, log) = unit(vec![broken(); 100]);
     assert_eq!(unit.bulk_out(&[0; 512]).unwrap_err().code(), "asm2464::control::io");
     assert!(!log.lock().unwrap().answers.is_empty());
 }
 
 #[test]
-fn cancelled_transfers_are_waited_for_and_the_next_request_works() {
-    let (mut unit, log) = unit(vec![Err(PipeError::Stall)]);
-    log.lock().unwrap().is_late = true;
-    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
-    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
+fn cancelled_transfers_are_waited_for_and_fail_no_later_request() {
+    let cases: [fn(&mut Log, bool); 2] = [|log, is_on| log.is_late = is_on, |log, is_on| log.keeps_cancelled = is_on];
+    for (number, set) in cases.into_iter().enumerate() {
+        let (mut unit, log) = unit([Err(PipeError::Stall)]);
+        set(&mut log.lock().unwrap(), true);
+        unit.xdata_read(main(0), &mut [0; 2000]).unwrap_err();
+        set(&mut log.lock().unwrap(), number == 0);
+        unit.xdata_read(main(0), &mut [0; 2000]).unwrap();
+    }
 }
 
 #[test]
-fn cancelled_transfers_that_return_late_fail_no_later_request() {
-    let (mut unit, log) = unit(vec![Err(PipeError::Stall)]);
-    log.lock().unwrap().keeps_cancelled = true;
-    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
-    log.lock().unwrap().keeps_cancelled = false;
-    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
-}
-
-#[test]
-fn a_bulk_pipe_that_halts_is_freed() {
-    let (mut unit, log) = unit(vec![Ok(vec![]), Err(PipeError::Stall)]);
-    unit.stream_read(0, &mut [0; 64]).unwrap_err();
-    assert_eq!(sent(&log).last(), Some(&Sent::ClearHalt(Endpoint::DataIn)));
+fn a_restart_may_stay_unanswered_but_a_refusal_is_an_error() {
+    rows! { unit:
+        "a reset of the CPU", done(unit.restart_cpu()), "40E5 31CC 0100 0000", "done";
+        "silent", done(unit.restart_cpu()), "40E5 31CC 0100 0000: timeout", "done";
+        "gone", done(unit.restart_cpu()), "40E5 31CC 0100 0000: gone", "done";
+        "refused", done(unit.restart_cpu()), "40E5 31CC 0100 0000: stall", "asm2464::control::stalled";
+        "F4", done(unit.restart_at_super_speed()), "40F4 0100 0000 0000", "done";
+        "gone", done(unit.restart_at_super_speed()), "40F4 0100 0000 0000: gone", "done";
+        "refused", done(unit.restart_at_super_speed()), "40F4 0100 0000 0000: stall", "asm2464::control::stalled";
+    }
 }
 
 /// Returns the E5 writes that were sent, and each cleared halt as its endpoint's address and 0.
@@ -868,48 +825,31 @@ fn written(log: &Arc<Mutex<Log>>) -> Vec<(u16, u8)> {
 
 #[test]
 fn the_strobes_are_those_of_owners_then_those_of_the_open_firmware_and_keep_the_other_bits() {
-    let (mut unit, log) = unit(vec![]);
+    let (mut unit, log) = unit([]);
     unit.strobe_engines().unwrap();
     let owners = [(0xC412, 0), (0xC42A, 1), (0xC42A, 0), (0x9094, 1), (0x9094, 8), (0x9093, 2), (0x81, 0), (0x02, 0)];
     let firmware =
         [(0xC42A, 1), (0x900B, 1), (0xC42A, 8), (0xC42A, 0), (0x900B, 0), (0xC42A, 0), (0xB298, 4), (0xB298, 0)];
     assert_eq!(written(&log), [owners, firmware].concat());
 
-    let answers = std::iter::repeat_n(Ok(vec![]), 6).chain(std::iter::repeat_n(Ok(vec![0x57]), 16));
-    let (mut unit, log) = self::unit(answers.collect());
+    let (mut unit, log) = self::unit([vec![Ok(vec![]); 6], vec![Ok(vec![0x57]); 16]].concat());
     unit.strobe_engines().unwrap();
     assert_eq!(written(&log)[8..12], [(0xC42A, 0x57), (0x900B, 0x57), (0xC42A, 0x5F), (0xC42A, 0x56)]);
 }
 
 #[test]
-fn a_cpu_reset_may_stay_unanswered_but_a_refusal_is_an_error() {
-    for (end, is_sent) in [
-        (Ok(vec![]), true),
-        (Err(PipeError::Timeout), true),
-        (Err(PipeError::Disconnected), true),
-        (Err(PipeError::Stall), false),
-    ] {
-        let (mut unit, log) = unit(vec![end.clone()]);
-        assert_eq!(unit.restart_cpu().is_ok(), is_sent, "{end:?}");
-        assert_eq!(written(&log), [(0xCC31, 1)]);
+fn bulk_data_must_arrive_as_they_were_sent_and_no_dma_may_wait_and_a_pipe_that_halts_is_freed() {
+    rows! { unit:
+        "they arrive", done(unit.check_bulk()),
+            "DMA: 00, 40E5 9490 1000 0000, C0E4 0070 0000 4000: 0F*64, out F0*64, C0E4 0070 0000 4000: F0*64", "done";
+        "they don't", done(unit.check_bulk()),
+            "DMA: 00, 40E5 9490 1000 0000, C0E4 0070 0000 4000: 0F*64, out F0*64, C0E4 0070 0000 4000: 0F*64",
+            "asm2464::control::malformed";
+        "a DMA waits", done(unit.check_bulk()), "DMA: 02", "asm2464::control::sram_busy";
+        "a pipe that hangs is disarmed", done(unit.check_bulk()),
+            "DMA: 00, 40E5 9490 1000 0000, C0E4 0070 0000 4000: 0F*64, out F0*64: timeout, DMA, \
+             40E5 9490 0800 0000", "asm2464::control::bulk_timeout";
+        "one that halts is freed", found(64, |to| unit.stream_read(0, to)),
+            "40F0 200F 0200 0C00+00*8.10000000, in 64: stall, clear in", "asm2464::control::io";
     }
-}
-
-#[test]
-fn bulk_data_must_arrive_as_they_were_sent_and_no_dma_may_wait() {
-    let check = |answers: Vec<Result<Vec<u8>, PipeError>>| {
-        let (mut unit, log) = unit(answers);
-        (unit.check_bulk().map_err(|error| error.code()), sent(&log))
-    };
-    let (idle, arm, buffer) = (Ok(vec![IDLE]), Ok(vec![]), Ok(vec![0x0F; 64]));
-    let (ok, requests) = check(vec![idle.clone(), arm.clone(), buffer.clone(), Ok(vec![]), Ok(vec![0xF0; 64])]);
-    assert_eq!(ok, Ok(()));
-    assert_eq!(requests[1], control([0x40, 0xE5, 0x94, 0x90, 0x10, 0, 0, 0], &[]));
-    assert_eq!(requests[3], Sent::Out(vec![0xF0; 64]));
-    let unchanged = vec![idle.clone(), arm.clone(), buffer.clone(), Ok(vec![]), buffer.clone()];
-    assert_eq!(check(unchanged).0, Err("asm2464::control::malformed"));
-    assert_eq!(check(vec![Ok(vec![BUSY])]).0, Err("asm2464::control::sram_busy"));
-    let (hangs, requests) = check(vec![idle, arm, buffer, Err(PipeError::Timeout)]);
-    assert_eq!(hangs, Err("asm2464::control::bulk_timeout"));
-    assert_eq!(requests.last(), Some(&control([0x40, 0xE5, 0x94, 0x90, 8, 0, 0, 0], &[])), "it disarms");
 }

@@ -216,3 +216,38 @@ fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     assert!(help("3-1").contains("`asmpatch list`"));
     assert!(help("virtual:u").contains("`asmpatch list --device virtual:u`"));
 }
+
+/// The commands that go to a unit. `list` shows every dock.
+const ON_UNITS: [&str; 9] = ["backup", "flash", "restore", "config", "doctor", "reset", "pcie", "xdata", "bench"];
+
+/// Virtual units have other words by hand, and the follower meets no port.
+#[test]
+fn the_advice_of_each_code_for_a_unit_at_a_port_parses_and_names_that_port() {
+    let mut faults = BTreeSet::new();
+    let mut checked = 0;
+    for line in ["flash f.bin", "restore b", "pcie", "pcie reset", "bench", "doctor", "reset", "backup", "config get"] {
+        let run = Invocation::parse(format!("asmpatch {line} --device 3-1").split(' ')).unwrap();
+        let run = run.at(&"3-1".parse::<Location>().unwrap());
+        for code in errors::codes() {
+            let advice = errors::help_by_code(code, &[], &run).unwrap();
+            let is_command = |line: &&str| {
+                let name = line.strip_prefix("asmpatch ").and_then(|rest| rest.split(' ').next());
+                name.is_some_and(|name| command().find_subcommand(name).is_some())
+            };
+            let own = advice.lines().map(str::trim).filter(is_command).map(str::to_owned);
+            for printed in quoted(&advice).into_iter().chain(own) {
+                checked += 1;
+                let fault = fault(&printed, false).or_else(|| {
+                    let words = words(&printed);
+                    let is_on_unit = words.get(2).is_some() && ON_UNITS.contains(&&*words[1]);
+                    let reads_files = ["--from", "--list"].iter().any(|option| words.iter().any(|word| word == option));
+                    let names_port = words.windows(2).any(|pair| pair == ["--device", "3-1"]);
+                    (is_on_unit && !reads_files && !names_port).then(|| "loses the port".to_owned())
+                });
+                faults.extend(fault.map(|fault| format!("{code} after `{line}`: `{printed}`: {fault}")));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(checked > 500, "{checked}");
+}

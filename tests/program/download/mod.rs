@@ -1,7 +1,7 @@
 //! Downloads over HTTP, from servers that behave and from servers that don't.
 
 mod process;
-mod server;
+pub mod server;
 mod tls;
 
 use std::fs;

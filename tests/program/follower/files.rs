@@ -22,16 +22,16 @@ fn zip_of(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A whole flash with the practice image.
-fn whole_flash() -> Vec<u8> {
+pub fn whole_flash() -> Vec<u8> {
     let mut flash = Slot::of(known_blocks().each_ref().map(ConfigBlock::bytes), &stock()).bytes().to_vec();
     flash.resize(DUMP_LEN, 0xFF);
     flash
 }
 
-/// The practice image with another version.
-fn other_version() -> Vec<u8> {
+/// The practice image with another version, which ends so.
+pub fn other_version(last: u8) -> Vec<u8> {
     let mut image = practice::image();
-    assert!(image.replace(BodyOffset(0x200), &[0x25, 0x07, 0x17, 0x84, 0x00, 0x00]));
+    assert!(image.replace(BodyOffset(0x200), &[0x25, 0x07, 0x17, 0x84, 0x00, last]));
     image.to_file()
 }
 
@@ -98,7 +98,7 @@ pub fn kinds() -> Vec<(&'static str, Vec<u8>)> {
         ("240417.bin", damaged(5)),
         ("ed4e39b.bin", open()[..open().len() / 2].to_vec()),
         ("body.bin", open()[4..].to_vec()),
-        ("version.bin", other_version()),
+        ("version.bin", other_version(0)),
         ("changed.bin", changed()),
         ("whole.bin", whole.clone()),
         ("page.bin", whole[..0x100].to_vec()),

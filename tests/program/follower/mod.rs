@@ -28,6 +28,7 @@ use states::State;
 use steps::Step;
 use world::World;
 
+use crate::program::download::server::{Server, send, send_file};
 use crate::program::process::PROGRAM;
 use crate::program::terminal;
 
@@ -62,6 +63,7 @@ struct Walk<'a> {
     state: &'a State,
     root: &'a Path,
     programs: &'a Path,
+    mirror: &'a str,
     /// What is below the root.
     now: Rc<World>,
     known: BTreeMap<(String, String), Rc<Outcome>>,
@@ -79,7 +81,11 @@ impl Walk<'_> {
         }
         world.write(self.root, &self.now);
         let here = self.root.join("here");
-        let mut command = terminal::shell(self.programs, &here, &format!("{}{line}", self.state.before));
+        let before = match self.state.before {
+            "" => String::new(),
+            before => format!("if [ -e dock/flash.bin ]; then {before}fi; "),
+        };
+        let mut command = terminal::shell(self.programs, &here, &format!("{before}{line}"));
         for name in ["ASMPATCH_DEVICE", "ASMPATCH_BACKUP_DIR", "ASMPATCH_CACHE_DIR", "XDG_DATA_HOME", "XDG_CACHE_HOME"]
         {
             command.env_remove(name);
@@ -147,6 +153,7 @@ impl Walk<'_> {
         let row = format!("{} | {printer} | {} | {fault}", self.state.name, step.line);
         let home = self.root.join("home");
         let row = row.replace(&*home.to_string_lossy(), "~").replace(&*self.root.to_string_lossy(), "/…");
+        let row = row.replace(self.mirror, "http://mirror");
         self.found.faults.insert(steps::normal(&row));
     }
 }
@@ -196,16 +203,27 @@ fn write_programs(folder: &Path) {
     }
 }
 
+/// A server with the practice image under another version, another image, half a file, and a page.
+fn mirror() -> Server {
+    Server::start(|request, stream| match request.path.as_str() {
+        "/image.bin" => send_file(stream, &files::other_version(0)),
+        "/other.bin" => send_file(stream, &files::open()),
+        "/half.bin" => send(stream, "200 OK\r\nContent-Length: 98024", &files::other_version(0)[..1000]),
+        "/page.html" => send(stream, "200 OK\r\nContent-Type: text/html", b"<html><body>Log in</body></html>"),
+        _ => send(stream, "404 Not Found\r\nContent-Length: 0", b""),
+    })
+}
+
 /// Walks through a state.
-fn walk(state: &State, programs: &Path, is_shown: bool) -> Found {
+fn walk(state: &State, programs: &Path, mirror: &str, is_shown: bool) -> Found {
     let began = Instant::now();
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let now = Rc::new(state.make(root));
     let (known, walked) = (BTreeMap::new(), BTreeMap::new());
     let mut world = Rc::clone(&now);
-    let mut walk = Walk { state, root, programs, now, known, walked, found: Found::default(), is_shown };
-    for line in state.setup {
+    let mut walk = Walk { state, root, programs, mirror, now, known, walked, found: Found::default(), is_shown };
+    for line in &state.setup {
         let outcome = walk.run(&world, line);
         assert_ne!(outcome.status, Some(2), "{}: {line}", state.name);
         world = Rc::clone(&outcome.after);
@@ -262,7 +280,9 @@ fn each_printed_step_can_be_followed_as_it_is_printed() {
     let programs = tempfile::tempdir().unwrap();
     write_programs(programs.path());
     let only = std::env::var("FOLLOW").ok();
-    let mut states = states::all();
+    let server = mirror();
+    let mirror = server.url("");
+    let mut states = states::all(&mirror);
     states.retain(|state| only.as_ref().is_none_or(|only| state.name == *only));
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Found::default()));
     // Units that don't come back are waited for, so a core serves two.
@@ -271,7 +291,7 @@ fn each_printed_step_can_be_followed_as_it_is_printed() {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(state) = states.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let one = walk(state, programs.path(), only.is_some());
+                    let one = walk(state, programs.path(), &mirror, only.is_some());
                     let mut found = found.lock().unwrap();
                     found.faults.extend(one.faults);
                     found.codes.extend(one.codes);
@@ -317,7 +337,7 @@ fn the_first_step_against_a_fault_is_the_same_in_each_command_or_is_doctor() {
         let (root, programs) = (root.path(), programs.path());
         let found = Found::default();
         let now = Rc::clone(&made);
-        let mut walk = Walk { state: &state, root, programs, now, known, walked, found, is_shown: false };
+        let mut walk = Walk { state: &state, root, programs, mirror: "", now, known, walked, found, is_shown: false };
         // A new unit says so.
         let now = Rc::clone(&walk.run(&made, "asmpatch list --device virtual:dock").after);
         let mut ask = |command: &str| walk.run(&now, &format!("asmpatch {command} --device virtual:dock"));

@@ -17,11 +17,12 @@ pub struct Step {
 }
 
 /// What a text says that asks for the user's hands, for a wait, or for an answer.
-const HANDS: [&str; 14] = [
+const HANDS: [&str; 15] = [
     "unplug",
     "plug ",
     "replug",
     "cable",
+    "make room",
     "supply",
     "wait",
     "switch",
@@ -55,7 +56,10 @@ pub fn read(screen: &[String]) -> Vec<Step> {
         if !before.trim().is_empty() {
             heading.clone_from(before);
         }
-        before.clear();
+        // A page is read between the hands and the step.
+        if !is_page(line) {
+            before.clear();
+        }
         let line = line.trim().to_owned();
         let is_name = is_prose && line.split(' ').count() == 2;
         if !steps.iter().any(|step| step.line == line) {

@@ -277,7 +277,7 @@ fn in_the_boot_loader_it_leaves_the_flash_that_asmpatch_leaves() {
     // asmpatch takes the blocks from a backup, too, because the boot loader can't read them.
     let whole = Rig::new("serial = 'DOCK7'\n");
     let saved = flash(&whole, &open()).unwrap().backup.unwrap();
-    flash_with(&ours, &long_open(), Some(&saved), &mut (), &AtomicBool::new(false)).unwrap();
+    flash_with(&ours, &long_open(), Some(&saved)).unwrap();
     assert_same(&theirs, &ours);
     assert_eq!(state(&theirs), BridgeState::OpenFirmware);
 }

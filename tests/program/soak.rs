@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::program::flash::cases::patched;
+use crate::program::flash::rig::patched;
 use crate::program::process::{good, run, text};
 use crate::{chip_images, schemas};
 

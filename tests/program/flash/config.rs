@@ -2,7 +2,7 @@
 use asm2464::firmware::ConfigField;
 use serde_json::Value;
 
-use super::cases::{Rig, asmpatch};
+use super::rig::{Rig, asmpatch};
 use crate::program::process;
 use crate::schemas;
 

@@ -12,7 +12,7 @@ use asmpatch::flash::observe::ObservedFirmware;
 use serde_json::Value;
 
 use crate::chip_images;
-use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::program::flash::rig::{Rig, asmpatch, patched, write_image};
 use crate::program::process;
 #[cfg(unix)]
 use crate::program::terminal;
@@ -104,23 +104,6 @@ fn a_backup_that_agrees_only_in_its_port_is_offered_as_a_question() {
 }
 
 #[test]
-fn the_known_blocks_are_refused_while_a_backup_may_have_the_units_own() {
-    for erased in [false, true] {
-        let (rig, _) = interrupted(erased);
-        let lost = fs::read(rig.dir().join("flash.bin")).unwrap();
-        let refused = flash(&rig, &["--no-backup"]);
-        assert_eq!(refused["error"]["code"], "asmpatch::flash::own_backup", "{refused:#}");
-        let first = &refused["error"]["recovery"][0];
-        assert_eq!(first.get("question").is_some(), erased, "{refused:#}");
-        assert!(first["command"].as_str().unwrap().contains("--config-from backups/"), "{refused:#}");
-        assert!(fs::read(rig.dir().join("flash.bin")).unwrap() == lost, "nothing was written");
-        // The named folder has no backup.
-        assert_eq!(flash(&rig, &["--no-backup", "--dry-run", "--backup-dir", "empty"])["ok"], true);
-        assert_eq!(flash(&rig, &["--no-backup", "--clone-identity"])["ok"], true);
-    }
-}
-
-#[test]
 #[cfg(unix)]
 fn nothing_is_written_before_every_question_has_its_yes() {
     let (rig, _) = interrupted(false);
@@ -136,19 +119,6 @@ fn nothing_is_written_before_every_question_has_its_yes() {
         assert_eq!(screen.contains("give it another identity, though"), is_asked_twice, "{screen}");
         assert_eq!(cells() != lost, is_written, "{screen}");
     }
-}
-
-#[test]
-fn another_units_backup_in_the_same_folder_changes_nothing() {
-    let (rig, _) = interrupted(false);
-    fs::remove_dir_all(rig.home.path().join("backups")).unwrap();
-    // Another unit, which was at another port.
-    let other = Rig::new("serial = 'OTHER'\n");
-    other.cells();
-    fs::rename(other.dir(), rig.home.path().join("elsewhere")).unwrap();
-    process::good(rig.home.path(), &["backup", "--device", "virtual:elsewhere"]);
-    assert!(doctor(&rig).get("recovery").is_none());
-    assert_eq!(flash(&rig, &["--no-backup"])["ok"], true);
 }
 
 /// Makes the cells' block 1 another unit's.
@@ -186,30 +156,6 @@ fn a_placeholder_finds_a_backup_but_proves_nothing() {
     let text = process::text(&process::run(rig.home.path(), &["doctor", "--device", "virtual:unit"]));
     let restores: Vec<&str> = text.lines().filter(|line| line.contains("asmpatch restore ")).collect();
     assert!(restores.iter().all(|line| !line.contains("--yes")), "{text}");
-}
-
-#[test]
-fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units_backup() {
-    let (rig, _) = interrupted(false);
-    let lost = fs::read(rig.dir().join("flash.bin")).unwrap();
-    let other = Rig::new("serial = 'OTHER'\n");
-    other.cells();
-    backup(&other);
-    let folders: Vec<_> = fs::read_dir(other.home.path().join("backups")).unwrap().collect();
-    fs::rename(folders[0].as_ref().unwrap().path(), rig.home.path().join("others")).unwrap();
-    let restore = ["restore", "others", "--device", "virtual:unit", "--no-backup"];
-    let flash = ["flash", "patched.bin", "--config-from", "others", "--device", "virtual:unit", "--no-backup"];
-    for command in [&restore[..], &flash] {
-        let refused = asmpatch(rig.home.path(), command);
-        assert_eq!(refused.status.code(), Some(5));
-        let page = &schemas::parse(&command[..1], &refused.stdout)[0];
-        assert_eq!(page["error"]["code"], "asmpatch::flash::other_backup", "{page:#}");
-        let message = page["error"]["message"].as_str().unwrap();
-        assert!(message.contains("OTHER") && message.contains("DOCK7"), "{message}");
-        assert!(fs::read(rig.dir().join("flash.bin")).unwrap() == lost, "nothing was written");
-    }
-    let output = asmpatch(rig.home.path(), &[&restore[..], &["--clone-identity"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

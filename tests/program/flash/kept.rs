@@ -9,7 +9,7 @@ use asm2464_chip::practice;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::run::{FlashReport, run};
 
-use crate::program::flash::cases::{Rig, asmpatch, plan};
+use crate::program::flash::rig::{Rig, asmpatch, plan};
 use crate::program::process::good;
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";

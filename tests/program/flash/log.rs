@@ -9,7 +9,7 @@ use std::time::Duration;
 use asm2464::firmware::UsbId;
 use asm2464_host::bridge::Port as _;
 
-use super::cases::{Rig, patched, write_image};
+use super::rig::{Rig, patched, write_image};
 use crate::program::process::{self, PROGRAM};
 
 /// Runs `flash` with these log options, after some shell commands.

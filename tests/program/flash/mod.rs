@@ -1,7 +1,5 @@
 //! Backup, flash and restore on a virtual unit, with every fault that it supports.
 
-mod backups;
-pub mod cases;
 mod config;
 mod identity;
 mod kept;
@@ -9,6 +7,7 @@ mod kept;
 mod log;
 mod program;
 mod registers;
+pub mod rig;
 mod self_test;
 mod several;
 #[cfg(unix)]

@@ -1,13 +1,18 @@
 //! `asmpatch flash` and `backup` as processes: output, signals, folders.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 use asm2464::firmware::{Bank, CodeAddress, FileOffset};
 use asm2464_chip::practice;
+use asm2464_host::bridge::{Behind, Port as _};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::observe::ObservedFirmware;
 use asmpatch::patch::{Library, PatchSet, ReceiptImage, Selection};
 use serde_json::json;
 
-use crate::program::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
+use crate::program::flash::rig::{Rig, asmpatch, patched, patched_with, write_image};
 use crate::program::process;
 use crate::schemas;
 
@@ -187,50 +192,6 @@ fn a_flash_completes_although_its_output_is_lost() {
     }
 }
 
-/// Runs a command on a unit that loses its power during the first write. Returns the two printed commands.
-fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
-    let output = asmpatch(rig.home.path(), words);
-    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
-    let units = schemas::parse(&["flash"], &output.stdout);
-    assert_eq!(units[0]["changed"], true);
-    let actions = units[0]["error"]["recovery"].as_array().unwrap();
-    actions.iter().filter_map(|action| action["command"].as_str().map(ToOwned::to_owned)).collect()
-}
-
-/// Runs a printed command and returns the first unit's result.
-fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
-    let words = process::arguments(command);
-    let output = asmpatch(rig.home.path(), &words);
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{command}: {printed}");
-    schemas::parse(&words, &output.stdout)[0].clone()
-}
-
-#[test]
-fn the_printed_commands_have_every_option_that_they_need() {
-    let torn = "serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n";
-    let cases: [&[&str]; 2] = [
-        &["flash", "patched.bin", "--device", "virtual:unit", "--serial", "NEW00001"],
-        &["flash", "practice.bin", "--device", "virtual:unit", "--stock-identity", "--force"],
-    ];
-    for words in cases {
-        let rig = Rig::new(torn);
-        let home = rig.home.path();
-        write_image(home, &patched());
-        fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
-        let before = rig.cells();
-
-        let commands = commands_after_a_torn_write(&rig, words);
-        assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
-        rig.tell("");
-        assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
-        // The unit already holds the requested bytes, so the same command does nothing.
-        assert_eq!(run_printed(&rig, &commands[0])["changed"], false, "{words:?}");
-        run_printed(&rig, &commands[1]);
-        assert!(rig.cells() == before, "{words:?}");
-    }
-}
-
 #[test]
 fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() {
     let rig = Rig::new("");
@@ -324,4 +285,41 @@ fn two_docks_with_open_firmware_and_the_same_flash_have_backups_of_their_own() {
         let manifest = fs::read_to_string(home.path().join("kept").join(folder).join("backup.toml")).unwrap();
         assert!(manifest.contains(&format!("device = \"virtual:{unit}\"")), "{manifest}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_file_handles_no_partial_backup_is_left_and_a_backup_is_not_called_another() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    rig.cells();
+    process::good(home, &["backup", "--device", "virtual:unit", "-o", "first"]);
+    let mut codes = BTreeSet::new();
+    for (handles, folder) in (5..=8).flat_map(|handles| [(handles, "first"), (handles, "second")]) {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {handles}; exec \"$0\" \"$@\""), process::PROGRAM]);
+        command.args(["backup", "--device", "virtual:unit", "-o", folder]).current_dir(home);
+        let output = command.env("ASMPATCH_CONFIG", "").output().unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        codes.extend(printed.lines().filter(|line| line.starts_with("asmpatch::backup::")).map(str::to_owned));
+        let names = fs::read_dir(home).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let partial: Vec<String> = names.filter(|name| name.starts_with(".asmpatch-")).collect();
+        assert!(partial.is_empty(), "{handles} {folder}: {partial:?}: {printed}");
+    }
+    assert_eq!(codes, ["asmpatch::backup::save", "asmpatch::backup::unread"].map(str::to_owned).into());
+}
+
+#[test]
+fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
+    let mut port = Rig::new("").port();
+    let state = port.attached().unwrap().state;
+    let mut bridge = port.open().unwrap();
+    bridge.xdata_write(asm2464::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
+    let running = ObservedFirmware::of(&mut Access::Commands(bridge), state).unwrap();
+    assert!(
+        matches!(&running.behind(), Behind::Initialised(variables) if variables.contains("0x054b")),
+        "{:?}",
+        running.behind()
+    );
+    assert!(running.image().is_some() && running.version.is_some());
 }

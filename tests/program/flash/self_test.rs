@@ -6,7 +6,7 @@ use std::fs;
 use asm2464_chip::practice;
 use serde_json::Value;
 
-use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::program::flash::rig::{Rig, asmpatch, patched, write_image};
 #[cfg(unix)]
 use crate::program::terminal;
 use crate::schemas;

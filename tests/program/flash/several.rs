@@ -6,7 +6,7 @@ use std::path::Path;
 use asm2464_dock::virtual_unit::VirtualPort;
 use serde_json::Value;
 
-use crate::program::flash::cases::{asmpatch, patched, write_image};
+use crate::program::flash::rig::{asmpatch, patched, write_image};
 use crate::program::process;
 use crate::schemas;
 
@@ -37,25 +37,6 @@ fn power_on(home: &Path, unit: usize) {
 
 fn cells(home: &Path, unit: usize) -> Vec<u8> {
     fs::read(home.join(format!("unit{unit}/flash.bin"))).unwrap()
-}
-
-#[test]
-fn docks_that_share_a_serial_number_and_their_content_are_all_written_and_share_a_backup() {
-    const COUNT: usize = 6;
-    for _ in 0..3 {
-        let home = tempfile::tempdir().unwrap();
-        let home = home.path();
-        units(home, &[""; COUNT]);
-        // Give all units the first unit's flash, as tinygrad's script gives every dock the same one.
-        power_on(home, 0);
-        let flash = cells(home, 0);
-        (1..COUNT).for_each(|at| fs::write(home.join(format!("unit{at}/flash.bin")), &flash).unwrap());
-
-        let (status, units) = flash_all(home, COUNT, &[]);
-        assert_eq!(status, Some(0), "{units:#?}");
-        assert!(units.iter().all(|unit| unit["changed"] == true && unit["backup"] == units[0]["backup"]), "{units:#?}");
-        assert_eq!(fs::read_dir(home.join("backups")).unwrap().count(), 1);
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use asm2464::firmware::UsbId;
 use asm2464_host::bridge::Port as _;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::flash::cases::{Rig, asmpatch, flashing, patched, write_image};
+use crate::program::flash::rig::{Rig, asmpatch, flashing, patched, write_image};
 use crate::program::process;
 use crate::side_by_side;
 

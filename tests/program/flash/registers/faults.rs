@@ -1,63 +1,8 @@
 //! Faults of a flash through registers: power, requests, flash cells, protection.
 
-use asm2464_chip::spi_flash::SpiFlash as _;
 use asmpatch::flash::decide::LaterPermissions;
 
 use super::*;
-
-/// Stops after every page and every sector. Checks what the unit then starts, and that the printed commands recover it.
-#[test]
-fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
-    let (wanted, before) = (with_patches(), Rig::new("factory = 'open'\nserial = 'DOCK7'\n").cells());
-    let goal = wanted.slot(&before);
-    // About 98 KiB in all. Stop often at both ends, where the first sector and its header are written.
-    let ends = [1, 2, 3, 5, 11].into_iter().chain((96_500..98_700).step_by(440));
-    side_by_side(ends.chain((1_000..96_000).step_by(23_500)), |after| {
-        let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\n");
-        assert!(rig.cells() == before);
-        rig.tell(&format!("power-loss-after = {after}\n"));
-        let outcome = flash(&rig, &wanted);
-        rig.tell("");
-        let Err(stopped) = outcome else {
-            assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
-            return;
-        };
-        assert!(matches!(stopped.left, StoppedState::Incomplete | StoppedState::Complete), "{after}: {stopped:?}");
-        let backup = stopped.report.backup.unwrap();
-        let found = state(&rig);
-        assert!(matches!(found, BridgeState::BootLoader | BridgeState::OpenFirmware), "{after}: {found}");
-        if found == BridgeState::OpenFirmware {
-            assert!(rig.cells() == before, "{after}: the old image, whole");
-        }
-        flash_with(&rig, &wanted, Some(&backup), &mut (), &AtomicBool::new(false)).unwrap();
-        assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
-    });
-}
-
-#[test]
-fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
-    let faults =
-        ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"];
-    side_by_side(faults, |fault| {
-        // Late enough to strike while the first sectors are written: the two readings before take about 5,000 requests.
-        for nth in [3_000, 4_300] {
-            let rig = Rig::new("factory = 'open'\n");
-            let before = rig.cells();
-            rig.tell(&format!("[[fault]]\n{fault}\nnth = {nth}\n"));
-            let mut port = rig.port();
-            let plan = plan(&mut port, &practice::image());
-            let outcome = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never());
-            drop(port);
-            match outcome {
-                Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault} {nth}"),
-                Err(stopped) => {
-                    assert_eq!(stopped.left, StoppedState::Untouched, "{fault} {nth}: {stopped:?}");
-                    assert!(rig.cells() == before);
-                }
-            }
-        }
-    });
-}
 
 #[test]
 fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
@@ -240,29 +185,6 @@ fn a_sector_whose_every_attempt_gets_further_than_the_last_one_is_written_in_the
 }
 
 #[test]
-fn a_unit_that_is_lost_while_the_slot_is_read_or_the_protection_cleared_is_opened_again() {
-    for at in [FlashStep::Compare, FlashStep::Unprotect] {
-        let rig = Rig::new("factory = 'open'\n");
-        let before = rig.cells();
-        rig.tell("[flash]\nprotection = 'clearable'\n");
-        let mut port = rig.port();
-        let plan = plan(&mut port, &long_open().image);
-        let unit = port.unit().clone();
-        let mut cable = |event: FlashEvent<'_>| {
-            if matches!(event, FlashEvent::Begin(step) if step == at) {
-                unit.lock().replug();
-            }
-        };
-        let report = run(&mut port, &plan, &rig.options(false), &mut cable, Interrupt::never())
-            .unwrap_or_else(|stopped| panic!("{at}: {stopped:?}"));
-        let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
-        assert!(matches!(&trouble[..], [one] if one.step == at.to_string()), "{at}: {trouble:?}");
-        drop((port, unit));
-        assert!(rig.cells()[..SLOT_LEN] == long_open().slot(&before), "{at}");
-    }
-}
-
-#[test]
 fn a_run_that_stops_with_the_protection_cleared_says_so() {
     let rig = Rig::new("factory = 'open'\n[flash]\nprotection = 'clearable'\n");
     let mut port = rig.port();
@@ -314,19 +236,4 @@ fn a_read_before_the_first_change_is_repeated_if_it_fails_and_nothing_changes_if
             }
         }
     });
-}
-
-#[test]
-fn block_protection_is_cleared_for_the_write_and_put_back_after_it() {
-    let rig = Rig::new("factory = 'open'\n[flash]\nprotection = 'clearable'\n");
-    let before = rig.cells();
-    let mut port = rig.port();
-    let plan = plan(&mut port, &practice::image());
-    let report = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
-    assert_eq!(port.unit().lock().flash().status(), 0x1C);
-    drop(port);
-    let steps: Vec<_> = report.steps.iter().filter(|step| step.step.contains("protection")).collect();
-    let [cleared, set] = &steps[..] else { panic!("{steps:?}") };
-    assert_eq!((&*cleared.result, &*set.result), ("it was 0x1c", "0x1c, as it was"));
-    assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
 }

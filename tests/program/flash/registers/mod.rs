@@ -6,22 +6,19 @@ mod faults;
 mod openpilot;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image};
 use asm2464::flash::{RegisterError, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
-use asm2464::{Coded as _, Kind};
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::{ControlError, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
+use asmpatch::flash::progress::{FlashEvent, FlashStep, StoppedState};
 use asmpatch::flash::recovery::{BackupFirst, FlashFailure, InvokedCommand, Writes, WrittenUnit};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::patch::Patched;
@@ -31,11 +28,11 @@ use asmpatch::cli::steps::{self, WordedStep};
 use asmpatch::patch::ConfigEdits;
 
 use crate::chip_images;
-use crate::program::flash::cases::{Rig, patched, patched_of, plan, proved};
+use crate::program::flash::rig::{Rig, patched, patched_of, plan, proved};
 use crate::side_by_side;
 
 #[cfg(unix)]
-use crate::program::flash::cases::{asmpatch, flashing};
+use crate::program::flash::rig::{asmpatch, flashing};
 
 /// An image, and its changes to the configuration blocks.
 struct Wanted {
@@ -82,13 +79,7 @@ impl Wanted {
 }
 
 /// Flashes with the configuration blocks of the backup in `config_from`, if any.
-fn flash_with(
-    rig: &Rig,
-    wanted: &Wanted,
-    config_from: Option<&Path>,
-    observer: &mut FlashProgress<'_>,
-    stop: &AtomicBool,
-) -> Result<FlashReport, Box<Stopped>> {
+fn flash_with(rig: &Rig, wanted: &Wanted, config_from: Option<&Path>) -> Result<FlashReport, Box<Stopped>> {
     let mut port = rig.port();
     let attached = port.attached().unwrap();
     let is_readable = attached.state != BridgeState::BootLoader;
@@ -98,11 +89,11 @@ fn flash_with(
         wanted.edits.apply(blocks)
     });
     let options = rig.options(is_readable && config_from.is_none());
-    run(&mut port, &plan.unwrap(), &options, observer, Interrupt::watching(stop))
+    run(&mut port, &plan.unwrap(), &options, &mut (), Interrupt::never())
 }
 
 fn flash(rig: &Rig, wanted: &Wanted) -> Result<FlashReport, Box<Stopped>> {
-    flash_with(rig, wanted, None, &mut (), &AtomicBool::new(false))
+    flash_with(rig, wanted, None)
 }
 
 fn state(rig: &Rig) -> BridgeState {
@@ -176,29 +167,6 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
 }
 
 #[test]
-fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
-    let rig = Rig::new("factory = 'open'\n");
-    let cells = rig.cells();
-    let printed = |wanted: &Wanted, rewrite: bool| {
-        let mut port = rig.port();
-        let plan = plan(&mut port, &wanted.image);
-        let mut sectors: Vec<u64> = Vec::new();
-        let mut progress = |event: FlashEvent<'_>| {
-            if let FlashEvent::End(FlashStep::Compare, text) = event {
-                sectors.push(text.split(' ').next().unwrap().parse().unwrap());
-            }
-        };
-        let options = asmpatch::flash::run::FlashOptions { rewrite, ..rig.options(false) };
-        run(&mut port, &plan, &options, &mut progress, Interrupt::never()).unwrap();
-        sectors
-    };
-    assert_eq!(printed(&open(), false), [0]);
-    assert_eq!(printed(&open(), true), [32]);
-    assert!(rig.cells() == cells);
-    assert_eq!(printed(&stock(), false), [24]);
-}
-
-#[test]
 fn open_firmware_is_restarted_through_its_register_and_power_cycled_only_if_it_answers_again() {
     let cases = [
         ("cpu-reset = 'loads-code'\nport-power = true\n", BridgeState::Vendor, StartedCode::Written, false),
@@ -215,65 +183,6 @@ fn open_firmware_is_restarted_through_its_register_and_power_cycled_only_if_it_a
         assert_eq!(steps.contains(&"power-cycle"), cycles, "{scenario}: {steps:?}");
         assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
     });
-}
-
-/// Pulls the cable when asked to, and plugs it in again.
-fn cable(unit: SharedUnit) -> impl FnMut(FlashEvent<'_>) {
-    move |event: FlashEvent<'_>| {
-        if matches!(event, FlashEvent::Replug) {
-            unit.lock().replug();
-        }
-    }
-}
-
-#[test]
-fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_proven() {
-    let rig = Rig::new("factory = 'open'\n");
-    let mut port = rig.port();
-    let attached = port.attached().unwrap();
-    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let Patched { image, receipt } = patched();
-    let plan =
-        FlashPlan::flash(attached, blocks, None, &proved(&image), |blocks| receipt.config.apply(blocks)).unwrap();
-    let mut options = rig.options(true);
-    options.replug_deadline = Duration::from_secs(10);
-    let mut cable = cable(port.unit().clone());
-    let report = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap();
-    assert_eq!((report.runs, report.needs_power), (Some(StartedCode::Written), false));
-    let after = report.after.unwrap();
-    assert_eq!((after.id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
-    assert_eq!(report.version, Some(image.version()));
-}
-
-#[test]
-fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
-    use FlashStep::{Backup, CheckProtection, Compare, Confirm, Invalidate, WriteFirstSector, WriteSectors};
-    for (step, left) in [
-        (Backup, StoppedState::Untouched),
-        (CheckProtection, StoppedState::Untouched),
-        (Confirm, StoppedState::Untouched),
-        // After the confirmation nothing stops the write: several units are written all or none.
-        (Compare, StoppedState::Verified),
-        (Invalidate, StoppedState::Verified),
-        (WriteSectors, StoppedState::Verified),
-        (WriteFirstSector, StoppedState::Verified),
-        (FlashStep::ReadBackBlock(BlockIndex::Zero), StoppedState::Verified),
-    ] {
-        let rig = Rig::new("factory = 'open'\n");
-        let before = rig.cells();
-        let stop = AtomicBool::new(false);
-        let mut progress = |event: FlashEvent<'_>| {
-            if matches!(event, FlashEvent::Begin(begun) if begun == step) {
-                stop.store(true, Ordering::Relaxed);
-            }
-        };
-        let stopped = flash_with(&rig, &stock(), None, &mut progress, &stop).unwrap_err();
-        assert_eq!(stopped.error.kind(), Kind::Interrupted, "{step}: {stopped:?}");
-        assert_eq!(stopped.left, left, "{step}");
-        let cells = rig.cells();
-        let expected = if left == StoppedState::Untouched { before } else { stock().slot(&before) };
-        assert!(cells[..SLOT_LEN] == expected[..SLOT_LEN], "{step}");
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::embedded;
 use crate::failure::in_file;
-use crate::file_kind::FileKind;
+use crate::file_kind::{FileKind, unfilled};
 use crate::patch;
 use asm2464::AnyFailure;
 use asm2464::digest::Sha256Digest;
@@ -70,7 +70,15 @@ impl print::Document for WrapJson {
 /// # Errors
 /// Fails if the file holds no code for this chip, or if IMAGE exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let (bytes, kind) = user_files::look(&args.file)?;
+    let (mut bytes, kind) = user_files::look(&args.file)?;
+    if matches!(kind, FileKind::Body(_) | FileKind::Unknown) {
+        let len = unfilled(&bytes).len();
+        if len < bytes.len() {
+            let (shown, filling) = (args.file.shown(), bytes.len() - len);
+            errln!("{shown}: the code ends after {len} bytes; the {filling} bytes FF behind it are left out");
+            bytes.truncate(len);
+        }
+    }
     let image = match kind {
         FileKind::Body(image) => image,
         FileKind::Code(_) | FileKind::Image(_) | FileKind::Text(_) | FileKind::Empty | FileKind::Unknown => {

@@ -14,7 +14,7 @@ use asm2464::firmware::{
     BANK_LEN, BlockIndex, COMMON_LEN, CONFIG_BLOCK_LEN, ConfigBlock, FirmwareVersion, Image, MAX_BODY_LEN,
     MAX_FILE_LEN, TRAILER_LEN, container_len,
 };
-use asm2464::flash::CONFIG_LEN;
+use asm2464::flash::{CONFIG_LEN, SECTOR_LEN};
 use asm2464::text;
 use asm2464_chip::code::{CodeFormat, TextKind, foreign_machine};
 use derive_more::Display;
@@ -29,8 +29,9 @@ pub const MAX_TEXT: usize = 1 << 20;
 
 /// The longest body that the common area and both banks hold, in bytes.
 const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;
-/// Lengths of code that ends in bank 0, in bytes: the CPU sees no more than the last with that bank selected.
-const BANK_0: RangeInclusive<usize> = COMMON_LEN as usize + 1..=0x1_0000;
+/// Lengths of code that ends with the common area or in bank 0, in bytes: the CPU sees no more than the last with that
+/// bank selected.
+const BANK_0: RangeInclusive<usize> = COMMON_LEN as usize..=0x1_0000;
 /// LJMP, with which the code of every known image begins.
 const LJMP: u8 = 0x02;
 /// The first bytes of an application of the open boot stub. Source: `handmade/BOOT_ABI.md` of tinygrad's
@@ -148,6 +149,12 @@ pub fn unpadded(file: &[u8]) -> &[u8] {
     if is_damaged_image(image) || Image::parse(image).is_ok() { image } else { file }
 }
 
+/// Code in a file that is filled with FF to whole sectors, as a programmer reads it. Of any other file, all of it.
+pub fn unfilled(code: &[u8]) -> &[u8] {
+    let end = code.iter().rposition(|byte| *byte != 0xFF).map_or(0, |last| last + 1);
+    if end > 0 && code.len().is_multiple_of(SECTOR_LEN) { &code[..end] } else { code }
+}
+
 impl FileKind {
     /// Recognises a file by its bytes, or by the first [`MAX_LOOKED_AT`] of them.
     pub fn of(file: &[u8]) -> Self {
@@ -182,7 +189,7 @@ impl FileKind {
         if let Some(kind) = by_text(file) {
             return kind;
         }
-        if let Some(kind) = body(file) {
+        if let Some(kind) = body(file).or_else(|| body(unfilled(file))) {
             return kind;
         }
         swapped(file).unwrap_or(Self::Unknown)
@@ -432,12 +439,23 @@ mod tests {
         let mut vendor = of_len([LJMP, 0x04, 0x00, 0x00], 98_006);
         vendor[0x200..0x206].copy_from_slice(&[0x25, 0x01, 0x23, 0x85, 0x00, 0x00]);
         assert_eq!(words(&vendor), body);
-        for half in [0x8001, 0xFF6B, 0x1_0000] {
+        for half in [0x8000, 0xFF6B, 0x1_0000] {
             assert_eq!(words(&vendor[..half]), "bank 0's code without bank 1");
         }
-        for len in [0x8000, 0x1_0001] {
+        for len in [0x7FFF, 0x1_0001] {
             assert_eq!(words(&vendor[..len]), body);
         }
+    }
+
+    #[test]
+    fn code_ends_where_a_programmer_has_filled_its_sectors() {
+        for image in [practice::image(), practice::open_image()] {
+            let mut filled = image.body().to_vec();
+            filled.resize(0x2_0000, 0xFF);
+            assert_eq!(FileKind::of(&filled), FileKind::Body(image.clone()));
+            assert_ne!(FileKind::of(&filled[..0x1_FFFF]), FileKind::Body(image), "no whole sector");
+        }
+        assert_eq!(unfilled(&[0xFF; 0x1000]).len(), 0x1000);
     }
 
     #[test]

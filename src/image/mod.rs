@@ -25,7 +25,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image, known_routines};
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
-use asm2464_chip::chip::boot::{self, BootReport, Enumerated};
+use asm2464_chip::chip::boot::{self, BootFault, BootReport, Enumerated};
 
 pub use self::firmware::{Firmware, OpenImage, open_build_lacks};
 use crate::patch::{self, Expectations, Library, Verification};
@@ -70,11 +70,20 @@ impl Proof {
         let rewritable = match (report.failure(), report.state()) {
             // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
             (Some(_), None) if known_routines(known.image.version()).next().is_none() => Rewritable::Unknown,
+            (Some((_, BootFault::OtherName(_))), _) => Rewritable::Yes,
             (Some((check, fault)), _) => Rewritable::No(format!("{} over {}: {fault}", check.what, check.wire)),
             (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Rewritable::Yes,
             (None, _) => Rewritable::Unknown,
         };
         Self { known, report, rewritable }
+    }
+
+    /// The product string under which the image is all right, though GPU runtimes refuse it.
+    pub fn other_name(&self) -> Option<&str> {
+        match self.report.failure() {
+            Some((_, BootFault::OtherName(product))) => Some(product),
+            _ => None,
+        }
     }
 }
 
@@ -255,6 +264,18 @@ mod tests {
         assert!(
             matches!(proved(&broken).rewritable, Rewritable::No(failed) if failed.contains("takes a configuration block (E1) over Bulk-Only"))
         );
+    }
+
+    #[test]
+    fn an_image_that_only_has_a_name_which_runtimes_refuse_can_be_rewritten() {
+        assert_eq!(proved(&practice::open_image()).other_name(), None);
+        let mut other = practice::open_image();
+        let name = b"custom practice";
+        let at = other.body().windows(name.len()).position(|bytes| bytes == name).unwrap();
+        assert!(other.replace(BodyOffset(at as u32), b"tinier practice"));
+        let proof = proved(&other);
+        assert_eq!((&proof.rewritable, proof.other_name()), (&Rewritable::Yes, Some("tinier practice")));
+        assert!(!proof.report.passes());
     }
 
     #[test]

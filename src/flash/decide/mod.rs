@@ -307,6 +307,11 @@ impl Examined {
                           couldn't prove that the unit would take firmware again";
             why.push(reason.into());
         }
+        if let Some(product) = subject.proof.other_name() {
+            why.push(
+                format!("the image names the unit {product:?}, and no GPU runtime opens a unit of that name").into(),
+            );
+        }
         let is_not_tried = "so nobody has said that it works on silicon; on the chip model it boots and takes firmware \
                             again";
         match &subject.unknown {
@@ -397,8 +402,9 @@ pub fn later_permissions(units: &[&Examined], at: usize, allowed: Allowed, conne
         Some(Rewritable::No(_)) => None,
         rewritable => {
             let is_practice = flashed.is_some_and(|proof| proof.known.firmware.is_practice());
-            let unproven =
-                rewritable != Some(&Rewritable::Yes) || (is_practice && !unit.seen.attached.location.is_virtual());
+            let unproven = rewritable != Some(&Rewritable::Yes)
+                || (is_practice && !unit.seen.attached.location.is_virtual())
+                || flashed.is_some_and(|proof| proof.other_name().is_some());
             let own = unit.own();
             let clones = unit.planned().taken_by(&own).is_some() || others.have(&own, allowed);
             Some(permissions(unproven, clones, other_line))

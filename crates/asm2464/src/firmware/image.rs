@@ -159,7 +159,7 @@ fn wrong_length(file: &[u8], field: u32) -> String {
         let text = String::from_utf8_lossy(text);
         return format!("the file begins with {text:?}, where an image has the length of its body");
     }
-    if field as usize > MAX_BODY_LEN {
+    if field == 0 || field as usize > MAX_BODY_LEN {
         return format!(
             "the file begins with {field:#010x}, where an image has the length of its body, of which the flash holds at \
              most {MAX_BODY_LEN} bytes"

@@ -448,6 +448,8 @@ pub enum BootFault {
     },
     /// The image gave a wrong answer.
     Wrong(String),
+    /// The image does all that was asked, under a product string that GPU runtimes refuse.
+    OtherName(String),
 }
 
 impl BootFault {
@@ -488,6 +490,7 @@ impl fmt::Display for BootFault {
                 (at, last_line)
             }
             Self::Wrong(what) => return f.write_str(what),
+            Self::OtherName(product) => return write!(f, "product {product:?}"),
         };
         match at {
             Some(at) => write!(f, " at {at}")?,

@@ -124,9 +124,6 @@ const SECTOR: FlashAddress = FlashAddress(0x00_F000);
 
 impl BootedUnit<'_> {
     pub(super) fn open_firmware(&mut self) -> Result<(), Failed> {
-        let product = self.enumerated.product.clone();
-        let named = is_runtime_product(&product);
-        self.note("names itself as a GPU runtime expects", expect(named, || format!("product {product:?}")))?;
         let written = self.xdata_write(SCRATCH_AT, 0xA7);
         self.note("writes XDATA (E5)", written.map(|()| String::new()))?;
         let mut found = [0];
@@ -149,7 +146,11 @@ impl BootedUnit<'_> {
             expected[..PAGE_LEN].copy_from_slice(&page);
             same(&found, &expected)
         });
-        self.note("writes its flash through registers (E4, E5)", outcome)
+        self.note("writes its flash through registers (E4, E5)", outcome)?;
+        // Last: a unit with another name can be written all the same.
+        let product = self.enumerated.product.clone();
+        let named = if is_runtime_product(&product) { Ok(String::new()) } else { Err(BootFault::OtherName(product)) };
+        self.note("names itself as a GPU runtime expects", named)
     }
 
     /// Erases the sector and programs its first page, in the same way as a unit's open firmware is replaced. Does so

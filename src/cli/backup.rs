@@ -134,7 +134,7 @@ pub(super) fn lines(backup: &FiledBackup) -> Vec<(&'static str, String)> {
     let lines = [
         ("unit", format!("{usb_id} {product}, serial {serial}")),
         ("firmware", version),
-        ("date", backup.written.map_or_else(|| "not known".to_owned(), user_files::day)),
+        ("date", backup.written.map_or_else(|| "not known".to_owned(), user_files::time)),
     ];
     lines.map(|(label, text)| (label, text.shown().to_string())).to_vec()
 }

@@ -15,7 +15,8 @@ const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
              new board, `flash FILE --no-backup`: `asmpatch help recovery`"
         }
         Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
-            "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
+            "run `asmpatch list`, which powers the virtual unit up again with the faults in its bridge.toml; \
+             `virtual set KEY=` takes one out"
         }
         _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
         Hands::Replug => "unplug the unit, wait five seconds, plug it in again",

@@ -1,13 +1,14 @@
 //! The `asmpatch download` command: downloads an image and verifies it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
 };
-use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
+use asm2464::{AnyFailure, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
@@ -16,6 +17,7 @@ use super::arguments;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::help;
+use super::invocation::Command;
 use super::user_files;
 use super::{print, terminal};
 use crate::cli::interrupt;
@@ -118,13 +120,31 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired, context));
             if manifest.id == DEFAULT_IMAGE {
-                let next = context.invocation.other("patch -o patched.bin").operand(path);
-                errln!("{}\nnext:\n    {next}", help::ROADS);
+                errln!("{}", help::ROADS);
             }
+            errln!("next:\n    {}", next(manifest, args, path, context)?);
         }
         print::whole(&format!("{}\n", path.display()));
     }
     Ok(Exit::Done)
+}
+
+/// Returns the next command for an image that is in this file.
+///
+/// # Errors
+/// Fails if the embedded manifests are wrong.
+fn next(manifest: &Manifest, args: &Args, path: &Path, context: &Context) -> Result<Command, AnyFailure> {
+    let is_ours = crate::embedded::manifests(&[])?.by_sha256(&manifest.sha256).is_some();
+    let command = match is_ours {
+        true if manifest.id == DEFAULT_IMAGE => "patch -o patched.bin",
+        true => "flash",
+        // Whoever has added it knows what it is for.
+        false => "info",
+    };
+    // Commands look for an ID in the usual cache alone.
+    let has_id = is_ours && args.output.is_none() && args.cache_dir.is_none();
+    let image = if has_id { OsStr::new(&manifest.id) } else { path.as_os_str() };
+    Ok(context.invocation.other(command).operand(image))
 }
 
 /// Fetches a known image without any option of `download`: from the cache, or from its mirrors.
@@ -132,7 +152,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// # Errors
 /// As for [`run`].
 pub fn known_image(manifest: &Manifest, known: &Manifests, context: &Context) -> Result<Acquired, AnyFailure> {
-    acquire(manifest, known, None, &arguments::cache(None)?, &Limits::default(), false, context)
+    let (cache, limits) = (arguments::cache(None)?, Limits::default());
+    acquire(manifest, known, None, &cache, &limits, false, context).map_err(|failure| {
+        if failure.kind() == Kind::Interrupted {
+            return failure;
+        }
+        let help = errors::help(failure.coded(), &context.invocation);
+        let command = context.invocation.subcommand();
+        failure.helped(format!("{help}\nwith a copy of the image: `{command} FILE`"))
+    })
 }
 
 fn acquire(
@@ -147,15 +175,15 @@ fn acquire(
     let mut progress = show_transfers(context);
     let mut fetcher =
         Fetcher { known, cache, limits, offline, progress: &mut progress, interrupt: interrupt::install() };
-    fetcher.acquire(manifest, source).map_err(|error| with_build(error, manifest, context))
+    fetcher.acquire(manifest, source).map_err(|error| unavailable(error, manifest, context))
 }
 
-/// Adds the manifest's build instructions, if it has some, to a failure. Not to a local failure, where they don't help.
-fn with_build(error: FetchError, manifest: &Manifest, context: &Context) -> AnyFailure {
+/// Adds to a failure what else helps, unless its cause is on this machine: how to build an image that no mirror has.
+fn unavailable(error: FetchError, manifest: &Manifest, context: &Context) -> AnyFailure {
     let is_local = matches!(error, FetchError::Local(_));
     let failure = AnyFailure::from(error);
     match &manifest.build {
-        Some(build) if !is_local => {
+        Some(build) if !is_local && manifest.mirrors.is_empty() => {
             let help = errors::help(failure.coded(), &context.invocation);
             failure.helped(format!("{help}\n{build}"))
         }

@@ -332,6 +332,11 @@ impl Invocation {
         command.words()[2..].iter().map(|word| format!(" {}", shell::word(word))).collect()
     }
 
+    /// The subcommand: `config set`.
+    pub fn subcommand(&self) -> &str {
+        &self.subcommand
+    }
+
     /// Whether nothing is known of the command.
     pub const fn is_unknown(&self) -> bool {
         self.subcommand.is_empty()

@@ -120,7 +120,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         show(&port.location(), &report, only, &context.invocation);
     }
-    judge(&port.location(), &report, only, come_back)?;
+    judge(&port.location(), &report, only, come_back, &context.invocation)?;
     let left: Vec<UnitFault> = report.after.faults.iter().filter(|fault| is_for(only, fault.kind)).cloned().collect();
     let Some(fault) = left.first() else { return Ok(Exit::Done) };
     let failure = not_helped(&device, &left);
@@ -181,7 +181,13 @@ fn show(location: &Location, report: &RestartReport, only: Option<Level>, run: &
 }
 
 /// Returns an error unless the restart led to a unit that can be used.
-fn judge(location: &Location, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
+fn judge(
+    location: &Location,
+    report: &RestartReport,
+    only: Option<Level>,
+    deadline: Duration,
+    run: &Invocation,
+) -> Result<(), Failure> {
     let device = location.to_string();
     let is_in_boot_loader =
         |unit: &UnitCondition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
@@ -204,7 +210,8 @@ fn judge(location: &Location, report: &RestartReport, only: Option<Level>, deadl
         (_, Some(_)) => not_helped(&device, &report.after.faults),
     };
     // Every level was tried: only hands are left.
-    Err(if only.is_some() { failure } else { failure.helped(by_hand_on(location, Hands::ReplugWithSupply).to_owned()) })
+    let by_hand = run.at(location).completed_text(by_hand_on(location, Hands::ReplugWithSupply), &[]);
+    Err(if only.is_some() { failure } else { failure.helped(by_hand) })
 }
 
 /// Resets the CPU and waits until the unit is back.
@@ -217,7 +224,7 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
     let only = Some(Level::Cpu);
     let options = RestartOptions { only, come_back, replug: Duration::ZERO };
     let report = restart_unit(port, options, &mut || (), interrupt)?;
-    Ok(judge(&port.location(), &report, Some(Level::Cpu), come_back)?)
+    Ok(judge(&port.location(), &report, Some(Level::Cpu), come_back, &Invocation::default())?)
 }
 
 /// Names the hub ports that a process leaves off when it ends at a second Ctrl-C.

@@ -1,8 +1,7 @@
 //! The `asmpatch restore` command: writes a backup back to a unit.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::flash::backup_folder;
@@ -18,7 +17,8 @@ use asm2464_dock::files::atomic;
 
 use super::arguments::PatchDirs;
 use super::context::Context;
-use super::flash::{Choice, WritingArgs, WritingRun};
+use super::flash::steps::{self, WordedStep};
+use super::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
 use super::invocation::Invocation;
 use crate::cli::errors::{self, Exit};
 
@@ -28,11 +28,14 @@ use crate::cli::errors::{self, Exit};
 /// the unit can't be read, it needs --no-backup. Compares what it wrote, except for bytes 0 to 3 of each block, which
 /// the vendor's firmware may change. Doesn't write what followed the firmware in the flash.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
+#[command(
+    after_help = "Examples:\n  asmpatch restore\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2"
+)]
 pub struct Args {
     /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of its flash with both blocks and an image.
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    /// Without it, lists the unit's own backups, and writes nothing.
+    #[arg(value_name = "DIR", required_if_eq_any = [("yes", "true"), ("json", "true")])]
+    folder: Option<PathBuf>,
 
     #[command(flatten)]
     writing: WritingArgs,
@@ -43,65 +46,99 @@ pub struct Args {
 /// # Errors
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let backup = match backup_folder::load_any(&args.folder) {
-        Err(error @ BackupFolderError::NoBackup(_)) => return no_backup(error, args, &context.invocation),
+    let Some(folder) = &args.folder else {
+        outln!("{}", own_backups(&[Path::new(".")], args, context)?);
+        return Ok(Exit::Done);
+    };
+    let backup = match backup_folder::load_any(folder) {
+        Err(error @ BackupFolderError::NoBackup(_)) => return Err(no_backup(error, folder, args, context)),
         loaded => loaded?,
     };
-    if args.folder.is_file()
+    if folder.is_file()
         && let Some(lacks) = backup.lacks()
     {
         let label = Kind::BadInput.code("asmpatch::backup::no_copy");
-        let command = format!("`flash IMAGE --config-from {}`", shell::path(&args.folder));
+        let command = format!("`flash IMAGE --config-from {}`", shell::path(folder));
         let help = format!("give a unit this configuration with an image: {command}");
-        return Err(Failure::new(label, format!("{} has no {lacks}", args.folder.display())).helped(help).into());
+        return Err(Failure::new(label, format!("{} has no {lacks}", folder.display())).helped(help).into());
     }
     let image = backup.firmware().map_err(|source| {
-        let message = format!("the firmware in {} would not start", args.folder.display());
+        let message = format!("the firmware in {} would not start", folder.display());
         Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
     })?;
     let images = context.images(PatchDirs::default().load()?);
     let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let proof = images.prove(&image)?;
+    // What a unit ran, it may run again.
+    let unknown = if folder.is_file() { unknown_in_copy(&proof, &images) } else { None };
     let subject =
-        NewFirmware { proof: Arc::clone(&proof), unknown: None, from_virtual: unit.is_virtual(), serial_given: false };
+        NewFirmware { proof: Arc::clone(&proof), unknown, from_virtual: unit.is_virtual(), serial_given: false };
     let source = format!(
         "{}: backup of {} ({}), serial {}",
-        args.folder.shown(),
+        folder.shown(),
         unit.usb_id.shown(),
         unit.state.shown(),
         unit.serial.shown()
     );
     // The image in a copy of a flash is in no file of its own.
-    let is_folder = !args.folder.is_file();
-    let image = is_folder.then(|| ImageRef::File(args.folder.join(backup_folder::FIRMWARE)));
+    let is_folder = !folder.is_file();
+    let image = is_folder.then(|| ImageRef::File(folder.join(backup_folder::FIRMWARE)));
     let invoked = args.writing.invoked(Writes::Backup, image, None);
     let job = run.job(subject, images, source, invoked)?;
     let units = run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
     run.carry_out(units, &job)
 }
 
-/// The most backups that commands are printed for.
-const MOST: usize = 3;
+/// Returns the commands that write back what may be the unit's own backups, in words: those in these folders, and in the
+/// folder for backups.
+///
+/// # Errors
+/// Fails if the unit can't be read, and on Ctrl-C.
+fn own_backups(beside: &[&Path], args: &Args, context: &Context) -> Result<String, AnyFailure> {
+    let images = context.images(PatchDirs::default().load()?);
+    let run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let usual = args.writing.backup_place.folder().ok();
+    let places: Vec<&Path> = usual.as_deref().into_iter().chain(beside.iter().copied()).collect();
+    let filed = filed_in(&places);
+    let mut lines = Vec::new();
+    for (location, own) in run.own_backups(&filed, &images)? {
+        if own.is_empty() {
+            let places: Vec<String> = places.iter().map(|place| place.shown().to_string()).collect();
+            lines.push(format!("{location}: no backup in {} is this unit's own", places.join(" and ")));
+            continue;
+        }
+        lines.push(format!("{location}: backups that fit this unit:"));
+        lines.extend(steps::lines(&WordedStep::each(&own, &context.invocation, None, &location)));
+    }
+    Ok(lines.join("\n"))
+}
 
-/// Returns the error for a folder that is no backup. Its help has the commands for the newest backups: those in that
-/// folder, beside it, and in the folder for backups.
-fn no_backup(error: BackupFolderError, args: &Args, run: &Invocation) -> Result<Exit, AnyFailure> {
-    let named = args.folder.clone();
-    let beside = atomic::folder_of(&named).to_owned();
-    let places = [Some(named), Some(beside), args.writing.backup_place.folder().ok()];
+/// The backups in these folders, each once.
+fn filed_in(places: &[&Path]) -> Vec<FiledBackup> {
     let mut filed: Vec<FiledBackup> =
-        places.iter().flatten().filter_map(|place| backup_folder::filed(place).ok()).flatten().collect();
-    filed.sort_by_key(|backup| (Reverse(backup.written), backup.folder.clone()));
-    let mut known = HashSet::from([args.folder.canonicalize().ok()]);
+        places.iter().filter_map(|place| backup_folder::filed(place).ok()).flatten().collect();
+    let mut known = HashSet::new();
     filed.retain(|backup| known.insert(backup.folder.canonicalize().ok()));
-    let whole = filed.into_iter().filter(|backup| backup_folder::load(&backup.folder).is_ok());
-    let other = |backup: FiledBackup| {
-        let (serial, device) = (backup.serial(), &backup.unit.device);
-        let folder = backup.folder.strip_prefix(".").unwrap_or(&backup.folder);
-        let command = run.again().with("folder", folder);
-        format!("\nserial {}, backed up at {}:\n    {command}", serial.shown(), device.shown())
+    for backup in &mut filed {
+        if let Ok(short) = backup.folder.strip_prefix(".") {
+            backup.folder = short.to_owned();
+        }
+    }
+    filed
+}
+
+/// Returns the error for a folder or a file that is no backup. Its help has the commands for the unit's own ones: those in
+/// that folder, beside it, and in the folder for backups.
+fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
+    let own = match own_backups(&[folder, atomic::folder_of(folder)], args, context) {
+        Ok(own) => own,
+        Err(why) if why.kind() == Kind::Interrupted => return why,
+        Err(why) => {
+            let list = context.invocation.other("backup --list");
+            format!("asmpatch couldn't look for the unit's own backups: {why}. `{list}` lists those of all units")
+        }
     };
-    let help = errors::help(&error, &Invocation::default()) + &whole.take(MOST).map(other).collect::<String>();
-    Err(AnyFailure::from(error).helped(help))
+    let help = errors::help(&error, &Invocation::default());
+    AnyFailure::from(error).helped(format!("{help}\n{own}"))
 }

@@ -195,6 +195,26 @@ fn check_image(path: &Path, len: usize, kind: &FileKind) -> Result<(), AnyFailur
     }
 }
 
+/// Checks the container of an image. The error names the known image that a damaged one was, if that is known.
+///
+/// # Errors
+/// As for [`Image::parse`].
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<Image, AnyFailure> {
+    Image::parse(bytes).map_err(|failure| {
+        let failure = match damaged(path, bytes) {
+            Some(id) => failure.naming("IMAGE", id),
+            None => failure,
+        };
+        in_file(path)(failure)
+    })
+}
+
+/// Returns the ID of the known image that a damaged file was, if its name or its length says so.
+pub fn damaged(path: &Path, bytes: &[u8]) -> Option<String> {
+    let known = crate::embedded::manifests(&[]).ok()?;
+    known.meant(&path.file_name()?.to_string_lossy(), bytes).map(|manifest| manifest.id.clone())
+}
+
 /// A firmware image that the user named.
 #[derive(Debug)]
 pub struct ImageFile {
@@ -222,7 +242,7 @@ impl ImageFile {
         check_image(path, bytes.len(), &kind)?;
         let image = match kind {
             FileKind::Image(image) => image,
-            _ => Image::parse(bytes).map_err(in_file(path))?,
+            _ => parse(path, bytes)?,
         };
         Ok(Self { image, sha256: Sha256Digest::of(bytes) })
     }
@@ -312,7 +332,7 @@ pub fn backup_folder(folder: &Path) -> Option<Failure> {
                 (Err(_), _) => "no firmware that starts".to_owned(),
             };
             let written = backup_folder::describe(folder).ok().and_then(|filed| filed.written);
-            let saved = written.map_or_else(String::new, |time| format!(", saved on {}", day(time)));
+            let saved = written.map_or_else(String::new, |time| format!(", saved on {}", self::time(time)));
             let (device, id) = (unit.device.shown(), unit.usb_id.shown());
             let (product, serial) = (unit.product.shown(), unit.serial.shown());
             format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}\n{command}")
@@ -322,10 +342,10 @@ pub fn backup_folder(folder: &Path) -> Option<Failure> {
     Some(Failure::new(label, message).helped(help))
 }
 
-/// The day, in UTC.
-pub fn day(time: SystemTime) -> String {
-    let date = humantime::format_rfc3339_seconds(time).to_string();
-    date.split('T').next().unwrap_or_default().to_owned()
+/// Date and time in words, in UTC.
+pub fn time(time: SystemTime) -> String {
+    let words = humantime::format_rfc3339_seconds(time).to_string();
+    words.replace('T', " ").replace('Z', " UTC")
 }
 
 /// Names the command that takes such a file.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{in_file, shown_code};
+use crate::failure::shown_code;
 use crate::flash::access::Access;
 use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
@@ -355,7 +355,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         {
             booted.print();
         }
-        print_wrong(bytes.len(), &verification);
+        print_wrong(path, &bytes, &verification);
         match &booted {
             Some(booted) if booted.ok => booted.print(),
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
@@ -386,7 +386,7 @@ fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let bytes = user_files::read_image(path)?;
     if bytes.is_empty() {
-        Image::parse(&bytes).map_err(in_file(path))?;
+        user_files::parse(path, &bytes)?;
     }
     Ok(bytes)
 }
@@ -436,15 +436,20 @@ pub(super) fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'
     }
 }
 
-/// Prints what is wrong with a file of `len` bytes.
-fn print_wrong(len: usize, verification: &Verification<'_>) {
+/// Prints what is wrong with a file.
+fn print_wrong(path: &Path, bytes: &[u8], verification: &Verification<'_>) {
+    let meant: Vec<(&str, String)> = user_files::damaged(path, bytes).map(|id| ("IMAGE", id)).into_iter().collect();
     for finding in &verification.findings {
         outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding.coded()));
-        outln!("    {}", errors::help(finding.coded(), &Invocation::default()));
+        let finding = finding.coded();
+        let mut values = finding.values();
+        values.extend(meant.clone());
+        let help = || errors::help_by_code(&shown_code(finding), &values, &Invocation::default());
+        outln!("    {}", finding.help().or_else(help).unwrap_or_default());
     }
     let count = verification.differences.len();
     let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();
-    if verification.differences.iter().filter(is_another).count() > len / ANOTHER {
+    if verification.differences.iter().filter(is_another).count() > bytes.len() / ANOTHER {
         outln!("  {count} bytes differ: it is another image than the one that it is compared with; --json lists them");
     } else if count > 0 {
         print_differences(&verification.differences);

@@ -12,17 +12,18 @@ use std::time::SystemTime;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
 use asm2464::flash::BlockBytes;
+use asm2464::interrupt::Interrupted;
 use asm2464_host::bridge::{Location, UnitInfo};
 use derive_more::Display;
 
-use super::access::UnitBlocks;
+use super::access::{UnitBlocks, is_readable};
 use super::backup::{BackedUpUnit, Backup};
 use super::backup_folder;
 use super::decide::{Permission, line_change};
 use super::identity::{UnitIdentity, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
 use crate::fetch::OPEN_IMAGE;
-use crate::image::{Images, Rewritable};
+use crate::image::{Firmware, Images, Rewritable};
 use crate::unit::facts::differing;
 
 /// Maximum number of backups that are offered.
@@ -188,7 +189,7 @@ impl FiledBackup {
 }
 
 /// The backups that are offered, with their contents. Leaves out damaged ones.
-pub(super) fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&FittingBackup, Backup)> {
+fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&FittingBackup, Backup)> {
     let whole = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.filed.folder).ok()?)));
     whole.take(MOST_OFFERED)
 }
@@ -211,16 +212,16 @@ pub fn offers(
         let is_certain = found.fit == Fit::Certain;
         let only_if = if is_certain { None } else { Some(found.clone()) };
         let mut steps = Vec::new();
-        if let Some(mut permissions) = restoring(&backup, location, images) {
+        if let Some((firmware, mut permissions)) = restoring(&backup, location, images) {
             if found.replaces_serial {
                 permissions.push(Permission::CloneIdentity);
             }
             if found.filed.version().is_some_and(|to| line_change(&ran, to).is_some()) {
                 permissions.push(Permission::OtherLine);
             }
-            let firmware = backup.firmware().ok().map(|image| images.identify(&image).firmware.clone());
             let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
-            steps.push(NextStep { why: Why::GoBackTo(firmware), only_if: only_if.clone(), act });
+            let why = Why::GoBackTo { taken: found.filed.written, firmware };
+            steps.push(NextStep { why, only_if: only_if.clone(), act });
         }
         if matches!(writes, None | Some(Writes::Image)) {
             let mut permissions = permissions.to_vec();
@@ -246,7 +247,46 @@ pub fn offers(
         }
         offers.extend(steps);
     }
+    if backups.len() > MOST_OFFERED {
+        offers.push(NextStep::new(Why::SeeBackups, Act::Backups));
+    }
     offers
+}
+
+/// Returns the steps that write a unit's own backups back, after a backup of what it has now if it can be read. `blocks`
+/// are the unit's, `filed` the backups among which they are, and `connected` the units of this host.
+///
+/// # Errors
+/// [`Interrupted`] on Ctrl-C: the firmware of the backups that are offered is proved first.
+pub fn restores(
+    unit: &UnitInfo,
+    blocks: &UnitBlocks,
+    filed: &[FiledBackup],
+    connected: &[UnitInfo],
+    images: &Images,
+) -> Result<Vec<NextStep>, Interrupted> {
+    let backups = fitting(unit, blocks, None, filed, connected);
+    prove(&backups, images)?;
+    let mut steps = offers(&backups, Some(Writes::Backup), &[], &unit.location, images);
+    for step in &mut steps {
+        if let Act::Restore { backs_up, .. } = &mut step.act {
+            *backs_up = is_readable(unit.state);
+        }
+    }
+    Ok(steps)
+}
+
+/// Proves the firmware of the backups that are offered.
+///
+/// # Errors
+/// [`Interrupted`] on Ctrl-C.
+pub(super) fn prove(backups: &[FittingBackup], images: &Images) -> Result<(), Interrupted> {
+    for (_, backup) in offered(backups) {
+        if let Ok(image) = backup.firmware() {
+            images.prove(&image)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the backup is a virtual unit's and the unit is real.
@@ -254,8 +294,9 @@ fn is_foreign(backup: &Backup, location: &Location) -> bool {
     backup.unit.is_virtual() && !location.is_virtual()
 }
 
-/// Returns the permissions that `restore` needs for this backup; `None` if it would refuse the backup anyway.
-fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<Vec<Permission>> {
+/// Returns the firmware in this backup and the permissions that `restore` needs for it; `None` if it would refuse the
+/// backup anyway.
+fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(Firmware, Vec<Permission>)> {
     let known = images.identify(&backup.firmware().ok()?);
     let proof = images.proof(&known);
     let unproven = match proof.as_ref().map(|proof| &proof.rewritable) {
@@ -265,7 +306,8 @@ fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<Ve
             is_foreign(backup, location) || (known.firmware.is_practice() && !location.is_virtual())
         }
     };
-    Some(if unproven { vec![Permission::Unproven] } else { Vec::new() })
+    let permissions = if unproven { vec![Permission::Unproven] } else { Vec::new() };
+    Some((known.firmware.clone(), permissions))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use asm2464::flash::RegisterError;
 use asm2464::{Coded as _, Kind};
@@ -79,6 +80,8 @@ pub struct NextStep {
 /// What a step is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
+    /// To keep faults from coming again: somebody has set them for this virtual unit.
+    WithoutFaults,
     /// To go on with what stopped.
     GoOn,
     /// The same, in place of the step before.
@@ -89,12 +92,21 @@ pub enum Why {
     GoBack,
     /// The same, in place of the step before.
     OrGoBack,
-    /// To have this backup's firmware again, as far as that is known.
-    GoBackTo(Option<Firmware>),
+    /// To have a backup's firmware again.
+    GoBackTo {
+        /// When the unit was read, as far as that is known.
+        taken: Option<SystemTime>,
+        /// The firmware.
+        firmware: Firmware,
+    },
+    /// To choose among more backups than the steps before go back to.
+    SeeBackups,
     /// To write the image with the configuration blocks of an earlier backup.
     WithBlocks,
     /// To have the backup's firmware, and keep the unit's own identity.
     FirmwareAlone,
+    /// The same, because no earlier backup is the unit's own.
+    OnlyFirmware,
     /// To write a unit that can't be backed up.
     WithoutBackup,
     /// To write a board that is blank, if it is a new one, as only the user knows.
@@ -148,6 +160,10 @@ pub enum Act {
     },
     /// List it.
     List,
+    /// List the backups of all units.
+    Backups,
+    /// Take these keys out of the virtual unit's bridge.toml.
+    TakeOut(Vec<&'static str>),
     /// Ask what keeps a GPU runtime from starting.
     Doctor,
     /// Measure it.
@@ -164,6 +180,11 @@ impl NextStep {
     /// A step that is right without a doubt.
     pub const fn new(why: Why, act: Act) -> Self {
         Self { why, only_if: None, act }
+    }
+
+    /// Whether it is one for this unit for certain: it needs no answer, and does more than list backups.
+    pub fn is_sure(&self) -> bool {
+        self.only_if.is_none() && self.act != Act::Backups
     }
 
     /// Who can take it.
@@ -202,6 +223,8 @@ pub struct WrittenUnit {
     pub later: LaterPermissions,
     /// The steps from earlier backups, for a run that takes no blocks from a backup.
     pub offers: Vec<NextStep>,
+    /// The faults that come again because they are set: keys of a virtual unit's bridge.toml.
+    pub set_faults: Vec<&'static str>,
 }
 
 impl WrittenUnit {
@@ -225,18 +248,21 @@ impl WrittenUnit {
         let (mut certain, mut doubtful) = (Vec::new(), Vec::new());
         // Offers are for a run without the unit's own blocks.
         if self.backup.is_none() && self.invoked.config_from.is_none() {
-            (certain, doubtful) = self.offers.iter().cloned().partition(|offer| offer.only_if.is_none());
+            (certain, doubtful) = self.offers.iter().cloned().partition(NextStep::is_sure);
         }
-        let replug = NextStep::new(Why::GoOn, Act::Hands(Hands::Replug));
         let mut steps = Vec::new();
+        if !self.set_faults.is_empty() && is_the_units(error) {
+            steps.push(NextStep::new(Why::WithoutFaults, Act::TakeOut(self.set_faults.clone())));
+        }
         match self.left {
             StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity => {
-                steps.extend([replug, NextStep::new(Why::See, Act::List)]);
+                steps.extend(self.replug());
+                steps.push(NextStep::new(Why::See, Act::List));
                 steps.extend(self.back(Why::OrGoBack));
                 return steps;
             }
             // It has to be plugged in again before any command finds it.
-            _ if is_gone(error) => steps.push(replug),
+            _ if is_gone(error) => steps.extend(self.replug()),
             _ => {}
         }
         match self.left {
@@ -270,6 +296,11 @@ impl WrittenUnit {
             }
         }
         steps
+    }
+
+    /// The step that powers the unit up again; `None` for a virtual one, which any command powers up.
+    fn replug(&self) -> Option<NextStep> {
+        if self.location.is_virtual() { None } else { Some(NextStep::new(Why::GoOn, Act::Hands(Hands::Replug))) }
     }
 
     fn again(&self, why: Why, backup: BackupFirst) -> NextStep {
@@ -321,6 +352,12 @@ impl std::error::Error for FlashFailure {
 /// Whether the unit left the bus or no longer answers.
 fn is_gone(error: &FlashError) -> bool {
     matches!(error.kind(), Kind::Gone | Kind::NoAnswer)
+}
+
+/// Whether the unit failed, not the system or the user.
+fn is_the_units(error: &FlashError) -> bool {
+    use Kind::{Device, Gone, NoAnswer, Rejected, Short, Wire};
+    matches!(error.kind(), Gone | NoAnswer | Short | Rejected | Wire | Device)
 }
 
 /// Whether nothing can be written, because the flash's protection can't be cleared.

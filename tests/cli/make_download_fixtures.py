@@ -64,6 +64,8 @@ def main():
     files = {
         "manifests/tiny.toml": manifest("tiny", sha256, tiny).encode(),
         "forged/forged.toml": manifest("forged", "00" * 32, tiny).encode(),
+        "source/only.toml": manifest("only", "22" * 32, tiny).split("\n[[mirrors]]")[0].encode()
+        + b"build = \"Build it: `make`, `asmpatch wrap f.ihx -o only.bin`, `asmpatch flash only.bin`.\"\n",
         "unknown-key/bad.toml": manifest("bad", sha256, tiny).replace("chip", "chips").encode(),
         "odd-hex/bad.toml": manifest("bad", sha256[:-1], tiny).encode(),
         "twice/tiny.toml": manifest("tiny", "11" * 32, tiny).encode(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use asm2464::firmware::{BodyOffset, Image};
-use asm2464::flash::DUMP_LEN;
+use asm2464::flash::{DUMP_LEN, Slot};
 use asm2464_chip::practice;
 
 use crate::chip_images;
@@ -465,4 +465,26 @@ fn firmware_that_waits_for_its_serial_port_sends_and_what_it_sent_is_shown() {
         let printed = refused(home.path(), &["verify", "--boot", "waits.bin"], 1);
         assert!(printed.contains("last on its serial port: \"K\""), "{printed}");
     }
+}
+
+#[test]
+fn a_copy_with_an_image_that_somebody_changed_is_written_only_with_the_permission() {
+    let home = home();
+    let home = home.path();
+    good(home, &["list", "--device", "virtual:u"]);
+    let flash = fs::read(home.join("u/flash.bin")).unwrap();
+    let mut image = practice::image();
+    assert!(image.replace(BodyOffset(0x1_0000), &[0x77]));
+    let blocks = [flash[..0x80].try_into().unwrap(), flash[0x80..0x100].try_into().unwrap()];
+    let mut copy = Slot::of(blocks, &image.to_file()).bytes().to_vec();
+    copy.resize(DUMP_LEN, 0xFF);
+    fs::write(home.join("copy.bin"), copy).unwrap();
+    let words = ["restore", "copy.bin", "--device", "virtual:u", "--yes"];
+    let printed = refused(home, &words, 5);
+    assert!(printed.contains("asmpatch::flash::unproven"), "{printed}");
+    good(home, &[&words[..], &["--unproven"]].concat());
+    // The unit's own backup of it needs none.
+    good(home, &["backup", "--device", "virtual:u", "-o", "own"]);
+    let _ = run(home, &["config", "set", "serial=CHANGED00001", "--device", "virtual:u", "--yes"]);
+    good(home, &["restore", "own", "--device", "virtual:u", "--clone-identity", "--yes"]);
 }

@@ -42,3 +42,10 @@ pub fn json(folder: &Path, words: &[&str]) -> Value {
 pub fn arguments(printed: &str) -> Vec<&str> {
     printed.split(' ').skip(1).collect()
 }
+
+/// The commands that recover a unit by its JSON, but for the one that takes out the faults: whoever set them does that.
+pub fn recovery(unit: &Value) -> Vec<String> {
+    let steps = unit["error"]["recovery"].as_array().unwrap().iter();
+    let commands = steps.filter_map(|step| step["command"].as_str());
+    commands.filter(|command| !command.starts_with("asmpatch virtual set ")).map(str::to_owned).collect()
+}

@@ -475,7 +475,7 @@ impl Recovery {
                 "{why}. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again"
             )));
         }
-        if steps.iter().all(|step| step.only_if.is_some()) {
+        if !steps.iter().any(NextStep::is_sure) {
             for (why, id) in [(Why::NewBoard, OPEN_IMAGE), (Why::OrNewBoard, DEFAULT_IMAGE)] {
                 let image = ImageRef::Known(id.to_owned());
                 // Without the permission, `flash --yes` keeps to the backups.

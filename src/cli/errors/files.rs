@@ -5,7 +5,7 @@ use super::{ErrorEntry, HelpPart};
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::archive::damaged",
-        "the archive is damaged or truncated; download it again, or try another mirror with `--from URL`";
+        "the archive is damaged or truncated; download it again, or from another mirror";
     "asmpatch::archive::encrypted", "unpack it with its password, and give the image with `--from FILE.bin`";
     "asmpatch::archive::expands",
         "no firmware is that large: the archive is damaged, or made to fill memory; get it from another mirror";
@@ -67,7 +67,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::elf::truncated", "the file is cut off; build it again";
     "asmpatch::fetch::empty", "the file was never written; fetch it again";
     "asmpatch::fetch::html" | "asmpatch::http::html",
-        "the server wants a browser; download the file with one, then use `asmpatch download {ID} --from {COPY}`";
+        "the server wants a browser: download the file with one, and name that file";
     "asmpatch::fetch::library", "give the vendor's updater, an archive or the image itself; don't run what came with it";
     "asmpatch::fetch::md5_only",
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
@@ -119,32 +119,32 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::help::topic",
         "`asmpatch help` lists the commands, and `asmpatch help README` the pages; a code stands in an error's first line";
     "asmpatch::http::connect",
-        "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
-    "asmpatch::http::cut_off", "run the command again, or use another mirror with `--from URL`";
+        "check the network, the proxy settings (HTTPS_PROXY) and the address";
+    "asmpatch::http::cut_off", "run the command again, or use another mirror";
     "asmpatch::http::deadline",
-        "the connection or the server is too slow: use another mirror with `--from URL`";
+        "the connection or the server is too slow: use another mirror";
     "asmpatch::http::malformed",
         "something other than a web server answers there, or a proxy in between: check the host and the port, or use \
-         another mirror with `--from URL`";
+         another mirror";
     "asmpatch::http::proxy",
         "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
     "asmpatch::http::redirects",
-        "the server redirects in a circle; download with a browser and use `--from FILE`";
+        "the server redirects in a circle: use another mirror, or a browser";
     "asmpatch::http::request", "an address is http://HOST/PATH or https://HOST/PATH";
     "asmpatch::http::status",
-        "use another mirror with `--from URL`, or download with a browser and use `--from FILE`; after 429 wait some \
-         minutes, and after 500 and above try again later";
+        "use another mirror, or a browser; after 429 wait some minutes, and after 500 and above try again later";
     "asmpatch::http::timeout",
-        "run the command again, or use another mirror with `--from URL`; `--timeout` sets how long to wait";
+        "run the command again, or use another mirror";
     "asmpatch::http::tls",
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
-         (package ca-certificates); or download with a browser and use `--from FILE`";
+         (package ca-certificates); a browser may do without";
     "asmpatch::http::too_large", "no firmware is that large, so this is another file; check the address";
     "asmpatch::image::checksum" | "asmpatch::image::crc",
-        "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again: `download ID`, with \
-         the ID of the image that it was (`asmpatch download --list`)";
-    "asmpatch::image::empty", "the file was probably never written; fetch it again: `download ID`, with the ID of the image that it was to be \
-         (`asmpatch download --list`)";
+        "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again: `asmpatch download {IMAGE}`. \
+         `asmpatch download --list` shows the known images";
+    "asmpatch::image::empty",
+        "the file was probably never written; fetch it again: `asmpatch download {IMAGE}`. `asmpatch download --list` shows \
+         the known images";
     "asmpatch::image::is_archive",
         "if the vendor's firmware is in it, `download --from FILE -o IMAGE` takes it out of a zip archive or an \
          updater; unpack any other archive first";
@@ -161,8 +161,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::is_text",
         "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
     "asmpatch::image::length",
-        "a truncated image does not boot; check that it is an ASM2464PD image, or fetch it again: `download ID`, with its \
-         ID (`asmpatch download --list`)";
+        "a truncated image does not boot; check that it is an ASM2464PD image, or fetch it again: `asmpatch download {IMAGE}`. \
+         `asmpatch download --list` shows the known images";
     "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";

@@ -25,8 +25,8 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan, needs_stand_in};
 use crate::flash::recovery::{ImageRef, InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
-use crate::image::{Images, Proof};
-use crate::patch::{ConfigEdits, Expectations};
+use crate::image::{Firmware, Images, Proof};
+use crate::patch::{ConfigEdits, Expectations, Verification};
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
@@ -285,11 +285,7 @@ impl ImageToWrite {
         }
         let proof = images.prove(&read.image)?;
         let firmware = &proof.known.firmware;
-        let unknown = match verification.base {
-            None if firmware.open().is_some() => None,
-            None => Some(verification.changed_words(library).map_or(UnknownImage::Version, UnknownImage::Changed)),
-            Some(_) => None,
-        };
+        let unknown = unknown(&verification, &images, firmware);
         if unknown.is_some() {
             check_kind(&proof, file)?;
         }
@@ -312,6 +308,20 @@ impl ImageToWrite {
         let subject = NewFirmware { proof, unknown, from_virtual: false, serial_given: args.gives_serial() };
         Ok(Self { subject, named, images, words, edits })
     }
+}
+
+/// Returns what is unknown of an image that was verified. Open firmware is known by what it enumerates as.
+fn unknown(verification: &Verification<'_>, images: &Images, firmware: &Firmware) -> Option<UnknownImage> {
+    if verification.base.is_some() || firmware.open().is_some() {
+        return None;
+    }
+    Some(verification.changed_words(&images.library).map_or(UnknownImage::Version, UnknownImage::Changed))
+}
+
+/// Returns what is unknown of the image in a copy of a flash: nobody knows which unit it is of.
+pub fn unknown_in_copy(proof: &Proof, images: &Images) -> Option<UnknownImage> {
+    let verification = images.verify(&proof.known.image, &Expectations::default());
+    unknown(&verification, images, &proof.known.firmware)
 }
 
 /// Checks what an unknown image is: only one that boots as the vendor's kind is written.

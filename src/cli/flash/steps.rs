@@ -98,17 +98,22 @@ fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
         return by_hand_on(location, *hands).into();
     }
     let purpose = match why {
+        Why::WithoutFaults => "take the fault out of its bridge.toml, or it comes again with each power-up",
         Why::GoOn => "go on",
         Why::OrGoOn => "or go on",
         Why::SetAgain => "then set it again",
         Why::GoBack => "go back to what it was",
         Why::OrGoBack => "or go back to what it was",
-        Why::GoBackTo(None) => "go back to this backup",
-        Why::GoBackTo(Some(firmware)) => {
-            return format!("go back to this backup ({})", firmware.to_string().shown()).into();
+        Why::GoBackTo { taken, firmware } => {
+            let taken = taken.map_or_else(|| "of an unknown date".to_owned(), user_files::time);
+            return format!("go back to this backup ({taken}, {})", firmware.to_string().shown()).into();
         }
+        Why::SeeBackups => "of more backups only the newest are above; see each",
         Why::WithBlocks => "write the image with this backup's configuration blocks",
         Why::FirmwareAlone => "take only the firmware, and keep this unit's own identity",
+        Why::OnlyFirmware => {
+            "no backup of this unit was found; take only the firmware, and keep the unit's own identity"
+        }
         Why::WithoutBackup => "write it without a backup",
         Why::NewBoard => "if it is a new board, give it its first firmware",
         Why::OrNewBoard => "or another",
@@ -136,7 +141,7 @@ fn marks(backup: &FiledBackup) -> Vec<String> {
         |block| format!("{} {}", block.text(ConfigField::Manufacturer), block.text(ConfigField::Product)),
     );
     marks.push(names.trim().to_owned());
-    let date = backup.written.map(|time| format!(" on {}", user_files::day(time))).unwrap_or_default();
+    let date = backup.written.map(|time| format!(" on {}", user_files::time(time))).unwrap_or_default();
     marks.push(format!("taken{date} at {}", unit.device));
     marks.push(match backup.block(BlockIndex::One) {
         Some(block) => format!("USB4 ID {}", to_hex(block.field(ConfigField::Usb4UniqueId), "")),
@@ -150,7 +155,7 @@ fn marks(backup: &FiledBackup) -> Vec<String> {
 fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
     match (why, act) {
         (Why::WithBlocks, Act::Again { blocks_from, .. } | Act::Flash { blocks_from, .. }) => blocks_from.as_deref(),
-        (Why::GoBackTo(_), Act::Restore { folder, .. }) => Some(folder),
+        (Why::GoBackTo { .. }, Act::Restore { folder, .. }) => Some(folder),
         _ => None,
     }
 }
@@ -188,6 +193,10 @@ pub fn command(act: &Act, run: &Invocation, serial: Option<&ChosenSerial>, locat
             if *backs_up { command } else { without_backup(command) }
         }
         Act::List => run.other("list"),
+        Act::Backups => run.other("backup --list"),
+        Act::TakeOut(keys) => {
+            keys.iter().fold(run.other("virtual set"), |command, key| command.operand(format!("{key}=")))
+        }
         Act::Doctor => run.other("doctor"),
         Act::Bench => run.other("bench"),
         Act::Verify(image) => run.name_unit(run.other("verify").operand(word_of(image))),
@@ -307,6 +316,7 @@ mod tests {
     use crate::flash::fitting::{Fit, FittingBackup, offers};
     use crate::flash::progress::{FlashStep, StoppedState};
     use crate::flash::recovery::{InvokedCommand, Writes};
+    use crate::image::{Rewritable, samples};
     use asm2464::firmware::{FirmwareVersion, known_blocks};
     use asm2464::flash::Slot;
     use asm2464::interrupt::Interrupted;
@@ -338,6 +348,7 @@ mod tests {
             invoked: Arc::new(invoked(writes)),
             later: LaterPermissions { again: Vec::new(), back: Some(Vec::new()) },
             offers: Vec::new(),
+            set_faults: Vec::new(),
         }
     }
 
@@ -371,7 +382,8 @@ mod tests {
         let folder = Path::new("earlier");
         let only_if = (fit != Fit::Certain).then(|| fitting_backup(folder, fit));
         let act = Act::Restore { folder: folder.to_owned(), permissions: Vec::new(), backs_up: false };
-        NextStep { why: Why::GoBackTo(None), only_if, act }
+        let firmware = samples::proof(&practice::image(), Rewritable::Yes).known.firmware.clone();
+        NextStep { why: Why::GoBackTo { taken: None, firmware }, only_if, act }
     }
 
     fn at(port: &str) -> Location {
@@ -520,11 +532,21 @@ mod tests {
     fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
         let unit = unit(StoppedState::Verified, Writes::Image, None);
         let steps = steps(&flash(), WrittenUnit { location: at("virtual:my unit"), ..unit });
-        assert_eq!(
-            steps[0].purpose,
-            "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
-        );
-        assert_eq!(steps[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
+        assert_eq!(steps[0].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
+    }
+
+    #[test]
+    fn faults_that_are_set_are_taken_out_before_anything_else_unless_the_user_stopped_it() {
+        let torn = || WrittenUnit {
+            location: at("virtual:u"),
+            set_faults: vec!["power-loss-after", "fault"],
+            ..unit(StoppedState::Incomplete, Writes::Image, Some("b"))
+        };
+        let commands = |steps: Vec<WordedStep>| steps.into_iter().filter_map(|step| step.command).collect::<Vec<_>>();
+        let go_on = quoted("asmpatch flash 'fw patched.bin' --config-from b --device virtual:u --no-backup");
+        let stopped = commands(after(gone(), &flash(), torn()));
+        assert_eq!(stopped[..2], ["asmpatch virtual set power-loss-after= fault= --device virtual:u", &go_on]);
+        assert_eq!(commands(steps(&flash(), torn()))[0], go_on);
     }
 
     #[cfg(unix)]

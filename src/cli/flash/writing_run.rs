@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::devices::Devices;
 use crate::flash::decide::{Examined, NewFirmware};
+use crate::flash::fitting::{self, FiledBackup};
 use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOutcome, WriteQuestion};
-use crate::flash::observe::Observation;
+use crate::flash::observe::{self, Observation};
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{Act, InvokedCommand, Writes, WrittenUnit};
+use crate::flash::recovery::{Act, InvokedCommand, NextStep, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
 use crate::image::{Firmware, Images};
 use crate::unit::{self, Selector};
@@ -20,7 +21,7 @@ use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Coded, Failure, Kind};
-use asm2464_host::bridge::Port;
+use asm2464_host::bridge::{Location, Port};
 
 use super::held;
 use super::screen::Screen;
@@ -129,6 +130,25 @@ impl<'a> WritingRun<'a> {
             },
             interrupt: self.interrupt,
         })
+    }
+
+    /// Returns for each unit its port, and the steps that write back what may be its own among these backups.
+    ///
+    /// # Errors
+    /// Fails if a unit can't be read, and on Ctrl-C.
+    pub fn own_backups(
+        self,
+        filed: &[FiledBackup],
+        images: &Images,
+    ) -> Result<Vec<(Location, Vec<NextStep>)>, AnyFailure> {
+        let connected = unit::list(&self.devices).unwrap_or_default();
+        let mut units = Vec::new();
+        for (_, port) in self.ports {
+            let (attached, blocks) = observe::configuration(&mut *port?, self.interrupt)?;
+            let steps = fitting::restores(&attached, &blocks, filed, &connected, images)?;
+            units.push((attached.location, steps));
+        }
+        Ok(units)
     }
 
     /// Examines all units at once and makes their plans.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use asm2464::firmware::FirmwareVersion;
-use asm2464::interrupt::Interrupt;
+use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::scsi::runtime::Variables;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
@@ -24,7 +24,7 @@ use super::decide::{
     Allowed, Decision, Examined, LaterPermissions, Neighbours, NewFirmware, Permission, Terms, decide,
     later_permissions,
 };
-use super::fitting::{FiledBackup, FittingBackup, fitting, offered, offers};
+use super::fitting::{self, FiledBackup, FittingBackup, fitting, offers};
 use super::identity::is_blank_board;
 use super::observe::Observation;
 use super::plan::{ChosenSerial, FlashPlan};
@@ -227,7 +227,7 @@ impl FlashUnit {
             _ => &self.instead,
         };
         // A step under a doubt is for the user to decide.
-        steps.iter().find(|step| step.applicability() == Applicability::Certain).cloned()
+        steps.iter().find(|step| step.is_sure() && step.applicability() == Applicability::Certain).cloned()
     }
 }
 
@@ -310,7 +310,7 @@ impl FlashJob {
                 Err(failure) => (None, LaterPermissions::default(), UnitOutcome::Refused(failure)),
                 Ok(examined) => {
                     let (decision, later) = decided.next().expect("there is a decision about each examined unit");
-                    instead = self.instead(&decision, &examined, &later.again, &all);
+                    instead = self.instead(&decision, &examined, &later.again, &all)?;
                     let outcome = match decision {
                         Decision::Write(accepted) => match self.unlisted_id(&device, &examined.plan) {
                             Some(failure) => UnitOutcome::Refused(failure.into()),
@@ -373,11 +373,7 @@ impl FlashJob {
             {
                 unit.flashed = Some(self.images.prove(&image)?);
             }
-            for (_, backup) in offered(&unit.backups) {
-                if let Ok(image) = backup.firmware() {
-                    self.images.prove(&image)?;
-                }
-            }
+            fitting::prove(&unit.backups, &self.images)?;
         }
         Ok(())
     }
@@ -390,14 +386,14 @@ impl FlashJob {
         unit: &Examined,
         again: &[Permission],
         connected: &[UnitInfo],
-    ) -> Vec<NextStep> {
-        match decision {
+    ) -> Result<Vec<NextStep>, Interrupted> {
+        Ok(match decision {
             Decision::NoBackup(_) => self.instead_of_own(unit, again, false),
             Decision::OwnBackup(_) => self.instead_of_own(unit, again, true),
             Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead_of_own(unit, again, true),
-            Decision::OthersBackup(_) => self.instead_of_foreign(unit, again, connected),
+            Decision::OthersBackup(_) => self.instead_of_foreign(unit, again, connected)?,
             Decision::Write(_) | Decision::Unchanged | Decision::Refused(_) => Vec::new(),
-        }
+        })
     }
 
     /// The steps to take instead of a write that could lose what is the unit's own. `is_at_stake` says whether that is
@@ -423,27 +419,27 @@ impl FlashJob {
 
     /// The steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware with
     /// this unit's identity.
-    fn instead_of_foreign(&self, unit: &Examined, again: &[Permission], connected: &[UnitInfo]) -> Vec<NextStep> {
+    fn instead_of_foreign(
+        &self,
+        unit: &Examined,
+        again: &[Permission],
+        connected: &[UnitInfo],
+    ) -> Result<Vec<NextStep>, Interrupted> {
         let attached = &unit.seen.attached;
-        let mut permissions = again.to_vec();
-        permissions.retain(|permission| *permission != Permission::CloneIdentity);
         let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
-        let backups = fitting(attached, &unit.seen.blocks, None, &filed.unwrap_or_default(), connected);
-        let mut steps = offers(&backups, Some(Writes::Backup), &permissions, &attached.location, &self.images);
-        // The boot loader keeps no identity, and can't be backed up.
-        if !is_readable(attached.state) {
-            return steps;
-        }
-        for step in &mut steps {
-            if let Act::Restore { backs_up, .. } = &mut step.act {
-                *backs_up = true;
-            }
-        }
-        if let Some(image) = self.invoked.image.clone() {
+        let filed = filed.unwrap_or_default();
+        let mut steps = fitting::restores(attached, &unit.seen.blocks, &filed, connected, &self.images)?;
+        // The boot loader keeps no identity.
+        if is_readable(attached.state)
+            && let Some(image) = self.invoked.image.clone()
+        {
+            let why = if steps.is_empty() { Why::OnlyFirmware } else { Why::FirmwareAlone };
+            let mut permissions = again.to_vec();
+            permissions.retain(|permission| *permission != Permission::CloneIdentity);
             let act = Act::Flash { image, permissions, blocks_from: None, backs_up: true };
-            steps.push(NextStep::new(Why::FirmwareAlone, act));
+            steps.push(NextStep::new(why, act));
         }
-        steps
+        Ok(steps)
     }
 
     /// Returns the failure of a unit that would come back under an ID that is not known.

@@ -219,6 +219,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             invoked: job(Writes::Image, false).invoked,
             later: LaterPermissions::default(),
             offers: Vec::new(),
+            set_faults: Vec::new(),
         },
         steps: vec![
             NextStep::new(Why::GoOn, Act::Hands(Hands::Replug)),

@@ -58,6 +58,7 @@ impl FlashJob {
                 invoked,
                 later: later.clone(),
                 offers: offers(backups, Some(self.invoked.writes), &later.again, location, &self.images),
+                set_faults: port.set_faults(),
             });
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline };

@@ -57,7 +57,7 @@ fn an_output_file_with_other_content_is_only_replaced_with_force() {
 }
 
 #[test]
-fn a_file_that_is_not_the_open_image_is_refused_and_the_way_to_build_it_is_shown() {
+fn a_file_that_is_not_the_open_image_is_refused_without_the_way_to_build_what_a_mirror_has() {
     for (len, code) in [(9207, "asmpatch::fetch::sha256"), (9206, "asmpatch::fetch::size")] {
         let server = Server::start(move |_, stream| send_file(stream, &vec![1; len]));
         let folder = tempfile::tempdir().unwrap();
@@ -65,8 +65,7 @@ fn a_file_that_is_not_the_open_image_is_refused_and_the_way_to_build_it_is_shown
         let output = run(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         let printed = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(printed.contains(code) && printed.contains("git -C asm2464pd-firmware checkout ed4e39b"), "{printed}");
-        assert!(printed.contains("clean") && printed.contains("asmpatch wrap"), "{printed}");
+        assert!(printed.contains(code) && !printed.contains("git clone"), "{printed}");
         assert!(!folder.path().join("open.bin").exists());
     }
 }

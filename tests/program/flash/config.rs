@@ -89,9 +89,8 @@ fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_prin
     let rig = Rig::new("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
     let before = rig.cells();
     let printed = set(&rig, &["product=GPU dock"]);
-    let recovery = printed["error"]["recovery"].as_array().unwrap();
-    let commands: Vec<&str> = recovery.iter().filter_map(|action| action["command"].as_str()).collect();
-    let [restore, again] = commands[..] else { panic!("{printed}") };
+    let commands = process::recovery(&printed);
+    let [restore, again] = &commands[..] else { panic!("{printed}") };
     assert!(restore.starts_with("asmpatch restore ") && again.starts_with("asmpatch config set 'product=GPU dock' "));
     rig.tell("");
     let run = |command: &str| {

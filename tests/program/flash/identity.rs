@@ -167,8 +167,7 @@ fn a_stopped_run_without_a_backup_continues_with_the_earlier_one() {
     rig.tell("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
     let stopped = flash(&rig, &["--no-backup"]);
     assert_eq!(stopped["error"]["left"], "incomplete", "{stopped:#}");
-    let recovery = stopped["error"]["recovery"].as_array().unwrap();
-    let first = recovery.iter().find_map(|action| action["command"].as_str()).unwrap();
+    let first = &process::recovery(&stopped)[0];
     assert!(first.starts_with("asmpatch flash patched.bin --config-from backups/"), "{stopped:#}");
     rig.tell("serial = 'DOCK7'\n");
     assert!(run(&rig, first).status.success());
@@ -249,8 +248,7 @@ fn a_blank_board_whose_first_write_stops_keeps_the_serial_number_that_was_drawn_
         let planned = stopped["plan"]["serial"].as_str().unwrap().to_owned();
         rig.tell("factory = 'erased'\n");
         assert_eq!(serial_in(&rig.cells()), planned, "{stopped:#}");
-        let commands = stopped["error"]["recovery"].as_array().unwrap();
-        let on = commands.iter().find_map(|step| step["command"].as_str()).unwrap();
+        let on = &process::recovery(&stopped)[0];
         assert!(on.contains(&format!(" --serial {planned} ")), "{on}");
         let written = if follows_printed { run(&rig, on) } else { asmpatch(rig.home.path(), &words) };
         assert!(written.status.success(), "{}", process::text(&written));

@@ -128,6 +128,6 @@ fn a_stderr_that_hangs_for_seconds_gets_the_commands_back_once_it_takes_text_aga
     assert!(!flash.wait().unwrap().success());
     let printed = &printed[filled..];
     let commands: Vec<&str> = printed.lines().map(str::trim).filter(|line| line.starts_with("asmpatch ")).collect();
-    assert_eq!(commands.len(), 2, "one to go on, one to go back: {printed}");
+    assert_eq!(commands.len(), 3, "one against the fault, one to go on, one to go back: {printed}");
     assert!(printed.contains("the unit's state: "), "{printed}");
 }

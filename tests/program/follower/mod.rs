@@ -120,12 +120,13 @@ impl Walk<'_> {
         self.walked.insert(here.clone(), left);
         path.push(here);
         let mut previous: Option<Rc<Outcome>> = None;
+        let mut ready = Rc::clone(&outcome.after);
         for step in &outcome.steps {
             let last = previous.as_deref().filter(|_| step.is_then);
             if last.is_some_and(|last| last.status != Some(0)) {
                 continue;
             }
-            let world = Rc::clone(last.map_or(&outcome.after, |last| &last.after));
+            let world = Rc::clone(last.map_or(&ready, |last| &last.after));
             if self.lacks_unit(&step.line) {
                 // Only the user knows the unit, unless the command before had it.
                 if !self.lacks_unit(&outcome.line) && outcome.line.contains("virtual:") && !step.is_name {
@@ -139,6 +140,10 @@ impl Walk<'_> {
                 self.note(&outcome.line, step, &fault);
             }
             self.follow(&world, &next, path);
+            // Whoever takes a fault out does so before the steps below.
+            if next.status == Some(0) && step.line.starts_with("asmpatch virtual set ") {
+                ready = Rc::clone(&next.after);
+            }
             previous = Some(next);
         }
         path.pop();

@@ -307,7 +307,13 @@ pub fn all(mirror: &str) -> Vec<State> {
             .unit("b", "OTHER002")
             .setup(&["asmpatch backup --device virtual:dock -o own", "asmpatch backup --device virtual:b -o other"])
             .file("wrong.bin", "what is this")
-            .on_dock(&["restore other", "restore wrong.bin", "restore missing", "flash stock.bin --config-from other"]),
+            .on_dock(&[
+                "restore other",
+                "restore wrong.bin",
+                "restore missing",
+                "restore",
+                "flash stock.bin --config-from other",
+            ]),
         State::new("another unit's backup for a lost image", "")
             .unit("b", "OTHER002")
             .setup(&["asmpatch backup --device virtual:b -o other", LOSE_IMAGE])

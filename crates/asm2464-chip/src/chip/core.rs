@@ -42,6 +42,11 @@ pub enum RunEnd {
 }
 
 const RETI: u8 = 0x32;
+/// What transfers take at least, in clocks of the SPI flash at 50 MHz and bytes of DMA at 3.2 GB/s to an instruction,
+/// and in instructions to a request over PCIe, which takes a microsecond. No code shows the chip's own rates.
+const SPI_CLOCKS: u64 = 1;
+const DMA_BYTES: u64 = 64;
+const ROUND_TRIP: u64 = 50;
 /// Maximum number of timers that a firmware without news from the host may wait for in one run. A firmware that
 /// restarts each expired timer would otherwise run forever.
 const TIMERS_A_RUN: u32 = 1_000;
@@ -368,6 +373,13 @@ impl<F: SpiFlash> Chip<F> {
     /// Instructions executed since power-on, without those skipped in idle loops.
     pub fn instructions(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().now - self.skipped
+    }
+
+    /// Time that the transfers since power-on take on silicon at least, in instructions. The model carries them out at
+    /// once, so they pass without it.
+    pub(super) fn transfers(&mut self) -> u64 {
+        let Peripherals { fabric, dma, flash, .. } = self.bus.xdata.peripherals_mut();
+        flash.clocks / SPI_CLOCKS + fabric.round_trips() * ROUND_TRIP + dma.moved() / DMA_BYTES
     }
 
     /// The chip's work since power-on.

@@ -85,6 +85,8 @@ pub(super) struct FlashController<F> {
     overwritten: Vec<(u16, u8)>,
     write_enabled: bool,
     is_gone: bool,
+    /// SPI clocks of the commands so far, which [`Chip::run`](super::core::Chip::run) doesn't wait for.
+    pub(super) clocks: u64,
 }
 
 impl<F: SpiFlash> FlashController<F> {
@@ -100,6 +102,7 @@ impl<F: SpiFlash> FlashController<F> {
             overwritten: Vec::new(),
             write_enabled: false,
             is_gone: false,
+            clocks: 0,
         }
     }
 
@@ -197,6 +200,15 @@ impl<F: SpiFlash> FlashController<F> {
         let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
         let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
         let mut bytes = [0; BUFFER_LEN];
+        // Beside command and address. An erase takes longer than its bytes would on the bus.
+        let moved = match command {
+            0x03 | 0x0B | 0x3B | 0x6B | 0xBB | 0xEB | 0x02 | 0x32 => length as u64,
+            0x20 => 0x1000,
+            0x52 => 0x8000,
+            0xD8 => 0x1_0000,
+            _ => 1,
+        };
+        self.clocks += 8 * (4 + moved);
         // A busy flash only accepts the status read.
         let status = self.flash.status();
         if status & BUSY != 0 && command != 0x05 {

@@ -140,11 +140,19 @@ fn invalid_scenario(dir: &Path, why: impl Into<Box<dyn Error + Send + Sync>>) ->
 
 /// Sets a key among those before the first table of a scenario, or takes it out if `value` is empty.
 fn edited(text: &str, key: &str, value: &str) -> String {
-    let first_table = text.lines().position(|line| line.trim_start().starts_with('[')).unwrap_or(usize::MAX);
     let mut kept = String::new();
-    for (number, line) in text.lines().enumerate() {
-        let is_key = line.split_once('=').is_some_and(|(own, _)| own.trim() == key);
-        if !is_key || number > first_table {
+    // The table that a line is in, by the first part of its name.
+    let mut table = None;
+    for line in text.lines() {
+        if line.trim_start().starts_with('[') {
+            let name = line.trim_start().trim_start_matches('[');
+            table = name.split(['.', ']']).next().map(str::trim);
+        }
+        let is_keys = match table {
+            Some(table) => table == key,
+            None => line.split_once('=').is_some_and(|(own, _)| own.trim() == key),
+        };
+        if !is_keys {
             kept = kept + line + "\n";
         }
     }

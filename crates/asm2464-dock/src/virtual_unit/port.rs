@@ -200,6 +200,10 @@ impl Port for VirtualPort {
         Ok(bridge)
     }
 
+    fn set_faults(&self) -> Vec<&'static str> {
+        self.unit.lock().scenario().recurring()
+    }
+
     fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         let mut unit = self.unit.lock();
         let switches = unit.scenario().port_power;

@@ -70,6 +70,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
             invoked,
             later: LaterPermissions { again: Vec::new(), back: Some(Vec::new()) },
             offers: Vec::new(),
+            set_faults: Vec::new(),
         };
         let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);
         let command = Invocation::parse(["asmpatch", "restore", "other"]).unwrap();

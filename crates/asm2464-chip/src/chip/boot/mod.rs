@@ -582,7 +582,7 @@ const SLICE: u64 = 1_000_000;
 /// Limits of a proof: the time that the chip computes, and Ctrl-C. Clones share one budget.
 #[derive(Clone)]
 pub struct ProofBudget {
-    /// Instructions executed so far.
+    /// Time so far, in instructions: those executed, and what transfers take.
     spent: Rc<Cell<u64>>,
     interrupt: Interrupt<'static>,
     progress: Rc<RefCell<dyn Progress<Duration>>>,
@@ -608,16 +608,17 @@ impl ProofBudget {
     pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> RunEnd {
         let begin = chip.instructions();
         loop {
-            let before = chip.instructions();
+            let (before, transfers) = (chip.instructions(), chip.transfers());
             let left = (begin.saturating_add(most) - before).min(ARRIVES_WITHIN.saturating_sub(self.spent.get()));
             if left == 0 || self.interrupt.is_requested() {
                 return RunEnd::Budget;
             }
             let outcome = chip.run(left.min(SLICE));
             let ran = chip.instructions() - before;
-            self.spent.set(self.spent.get() + ran);
+            // An image that does nothing but transfers would cost minutes without their time.
+            self.spent.set(self.spent.get() + ran + chip.transfers().saturating_sub(transfers));
             if ran >= SLICE {
-                self.progress.borrow_mut().event(simulated(self.spent.get()));
+                self.progress.borrow_mut().event(simulated(self.spent.get().min(ARRIVES_WITHIN)));
             }
             // If no instruction ran, another round would change nothing.
             if outcome != RunEnd::Budget || ran == 0 {
@@ -665,6 +666,22 @@ mod tests {
         let computed = simulated(check.instructions);
         assert!(computed >= ProofBudget::LIMIT && computed < ProofBudget::LIMIT + simulated(SLICE), "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000E");
+    }
+
+    /// An image that does nothing but erase 64 KiB of its flash.
+    fn erases() -> Image {
+        // MOV DPTR,#C8AA; MOV A,#command; MOVX @DPTR,A; MOV DPTR,#C8A9; MOV A,#1; MOVX @DPTR,A
+        let send = |command| [0x90, 0xC8, 0xAA, 0x74, command, 0xF0, 0x90, 0xC8, 0xA9, 0x74, 0x01, 0xF0];
+        let code = [&send(0x06)[..], &send(0xD8), &[0x80, 0xE6]].concat();
+        Image::from_body([&code[..], &[0; 600]].concat()).unwrap()
+    }
+
+    #[test]
+    fn an_image_that_loops_over_the_flash_spends_the_time_that_the_flash_takes() {
+        let report = check(&erases());
+        let (check, fault) = report.failure().unwrap();
+        assert!(check.instructions < ARRIVES_WITHIN / 100, "{report:#?}");
+        assert!(fault.to_string().starts_with("no answer"), "{fault}");
     }
 
     /// An image that sends `text` on its serial port as the open boot stub does, and then stops.

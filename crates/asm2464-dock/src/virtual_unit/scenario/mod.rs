@@ -265,6 +265,20 @@ impl Scenario {
         }
         Ok(scenario)
     }
+
+    /// The keys of what stops transfers again after each power-up.
+    pub(super) fn recurring(&self) -> Vec<&'static str> {
+        let FlashFaults { protection, jedec_id, .. } = self.flash;
+        let keys = [
+            ("power-loss-after", self.power_loss_after.is_some()),
+            ("unplug-after-us", self.unplug_after_us.is_some()),
+            ("bulk-hangs", self.bulk_hangs != BulkHangs::Never),
+            ("stream-limit", self.stream_limit.is_some()),
+            ("flash", self.flash != FlashFaults { protection, jedec_id, ..FlashFaults::default() }),
+            ("fault", !self.faults.is_empty()),
+        ];
+        keys.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key).collect()
+    }
 }
 
 /// The bridges above the GPU of `behind = "gpu"`, by path and PCI ID: the port that carries it, and the two of the switch

@@ -112,6 +112,13 @@ fn a_key_is_set_changed_and_taken_out_and_what_would_be_no_scenario_is_not_writt
     fs::write(&file, "# mine\nstate = \"auto\"\n[timing]\nerase-sector-ms = 1\n").unwrap();
     let kept = "state = \"absent\"\n# mine\n[timing]\nerase-sector-ms = 1\n";
     assert_eq!(set(&[("state", "absent")]).unwrap(), kept);
+    // A table goes with its key, wherever it is.
+    let faults =
+        "speed = \"high\"\n[[fault]]\nkind = \"stall\"\n[flash]\nunstable-reads = 3\n[[fault]]\nkind = \"bad-tag\"\n";
+    fs::write(&file, faults).unwrap();
+    assert_eq!(set(&[("fault", "")]).unwrap(), "speed = \"high\"\n[flash]\nunstable-reads = 3\n");
+    assert_eq!(set(&[("flash", "")]).unwrap(), "speed = \"high\"\n");
+    fs::write(&file, kept).unwrap();
     for (key, value) in [("colour", "red"), ("state", "gone"), ("timing.erase-sector-ms", "x"), ("a\nb", "1")] {
         assert_eq!(set(&[(key, value)]).unwrap_err().code(), "asm2464::virtual_unit::scenario", "{key}={value}");
         assert_eq!(fs::read_to_string(&file).unwrap(), kept);

@@ -72,7 +72,9 @@ impl FlashJob {
         let writes =
             writes.map(|((port, plan, options), progress)| UnitWrite { port, plan, options, progress }).collect();
         let ends = if self.all_or_none {
-            self.write_all_or_none(writes, &written, ended).unwrap_or_else(|outcomes| outcomes)
+            let ends = self.write_all_or_none(writes, &written).unwrap_or_else(|outcomes| outcomes);
+            ends.iter().enumerate().for_each(|(number, outcome)| ended(number, outcome));
+            ends
         } else {
             self.write_each(writes, &written, ended)
         };
@@ -98,44 +100,36 @@ impl FlashJob {
         &self,
         mut writes: Vec<UnitWrite<'_>>,
         units: &[WrittenUnit],
-        ended: Ended<'_>,
     ) -> Result<Vec<UnitOutcome>, Vec<UnitOutcome>> {
         let all = named(writes.iter_mut().zip(units), |(_, unit)| &unit.location);
         let prepared = at_once(all, &|(write, _): (&mut UnitWrite<'_>, &WrittenUnit)| self.prepare(write));
-        let prepared = named(self.unless_one_stopped(prepared, units, ended)?, ClaimedUnit::location);
+        let prepared = named(self.unless_one_stopped(prepared, units)?, ClaimedUnit::location);
         let confirmed = at_once(prepared, &|unit: ClaimedUnit<'_, Prepared>| unit.confirm());
-        let confirmed = named(self.unless_one_stopped(confirmed, units, ended)?, ClaimedUnit::location);
+        let confirmed = named(self.unless_one_stopped(confirmed, units)?, ClaimedUnit::location);
         let written = at_once(confirmed, &|unit: ClaimedUnit<'_, Confirmed>| unit.write());
-        let mut outcomes = Vec::new();
-        for (number, (written, unit)) in written.into_iter().zip(units).enumerate() {
-            let outcome = self.outcome(unit, written);
-            ended(number, &outcome);
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
+        Ok(units.iter().zip(written).map(|(unit, written)| self.outcome(unit, written)).collect())
     }
 
     /// Returns the units if none has stopped. Otherwise the error has the outcomes of all: those that haven't stopped go
     /// back to the system.
     fn unless_one_stopped<'u, Phase>(
         &self,
-        opened: Vec<Result<ClaimedUnit<'u, Phase>, Box<Stopped>>>,
+        claimed: Vec<Result<ClaimedUnit<'u, Phase>, Box<Stopped>>>,
         units: &[WrittenUnit],
-        ended: Ended<'_>,
     ) -> Result<Vec<ClaimedUnit<'u, Phase>>, Vec<UnitOutcome>> {
-        let stopped = opened.iter().zip(units).filter(|(opened, _)| opened.is_err());
+        let stopped = claimed.iter().zip(units).filter(|(claimed, _)| claimed.is_err());
         let because = stopped.map(|(_, unit)| unit.location.to_string()).collect::<Vec<_>>().join(", ");
         if because.is_empty() {
-            return Ok(opened.into_iter().flatten().collect());
+            return Ok(claimed.into_iter().flatten().collect());
         }
         let mut outcomes = Vec::new();
-        for (number, (opened, unit)) in opened.into_iter().zip(units).enumerate() {
-            let outcome = match opened {
-                Ok(opened) => UnitOutcome::Spared(opened.release(), all_or_none(&unit.location.to_string(), &because)),
+        for (claimed, unit) in claimed.into_iter().zip(units) {
+            outcomes.push(match claimed {
+                Ok(claimed) => {
+                    UnitOutcome::Spared(claimed.release(), all_or_none(&unit.location.to_string(), &because))
+                }
                 Err(stopped) => self.outcome(unit, Err(stopped)),
-            };
-            ended(number, &outcome);
-            outcomes.push(outcome);
+            });
         }
         Err(outcomes)
     }

@@ -319,6 +319,14 @@ fn paths_that_need_no_initialisation_send_none() {
 }
 
 #[test]
+fn a_path_of_other_firmware_is_not_run() {
+    let (report, after) = bench(unit(), &plan(&[DataPath::F2Out]));
+    let outcomes: Vec<Outcome> = report.unwrap().rows.into_iter().map(|row| row.outcome).collect();
+    assert_eq!(outcomes, [Outcome::NotRun { reason: Skip::OtherFirmware }]);
+    assert_eq!(after.written, 0);
+}
+
+#[test]
 fn after_the_last_write_every_slot_is_free() {
     let (report, after) = bench(unit(), &plan(&DataPath::scsi()));
     report.unwrap();

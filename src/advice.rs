@@ -1,5 +1,6 @@
 //! Advice as data. The program puts it into words, for a dock or for a virtual unit.
 
+use asm2464::Named;
 use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
 use serde::Serialize;
@@ -62,8 +63,8 @@ pub enum Advice {
     AgainstError {
         /// The code, as asmpatch shows it.
         code: String,
-        /// What the placeholders of its advice stand for, as [`asm2464::Coded::values`] has it.
-        values: Vec<(&'static str, String)>,
+        /// What the error names.
+        named: Vec<Named>,
     },
     /// Train the link again: by hand or, if the unit has firmware, by a restart.
     RetrainLink {
@@ -161,6 +162,6 @@ pub enum Advice {
 impl Advice {
     /// What helps against the error with this code, without the program's name: `pcie::link_down`.
     pub fn against(code: &str) -> Self {
-        Self::AgainstError { code: format!("{PROGRAM}::{code}"), values: Vec::new() }
+        Self::AgainstError { code: format!("{PROGRAM}::{code}"), named: Vec::new() }
     }
 }

@@ -95,7 +95,9 @@ impl Claims {
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         // A command for the companion does not bring this unit back.
         let is_for_unit = |line: &&str| !line.contains(&format!("--device virtual:{COMPANION}"));
-        let commands = printed_lines::commands(whole).into_iter().filter(is_for_unit);
+        // What comes before the unit's state is advice on the error.
+        let steps = whole.rsplit_once("the unit's state:").map_or(whole, |(_, steps)| steps);
+        let commands = printed_lines::commands(steps).into_iter().filter(is_for_unit);
         Self {
             code: whole.lines().map(str::trim).find(|line| line.starts_with("asmpatch::")).map(ToOwned::to_owned),
             left: STATES.into_iter().find(|left| all.contains(&dense(&left.to_string()))),

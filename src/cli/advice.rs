@@ -1,13 +1,23 @@
-//! Words advice as steps, for a dock or for a virtual unit. Every command that sees a fault words it here.
+//! Words advice as steps, for a dock or for a virtual unit: every command that sees a fault words it here, and the table
+//! of errors its entries.
+//!
+//! A step has what it is for and, if one helps, the command, completed by the command that was run. As text, the command
+//! stands on a line of its own, which nothing folds; as JSON, it is a key of its own.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
+
+use asm2464::Named;
+use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
 
 use super::errors;
 use super::flash::steps::WordedStep;
-use super::invocation::Invocation;
+use super::invocation::{Command, Invocation};
 use crate::advice::{Advice, Hands};
-use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
+use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE, Source};
 use crate::runtimes::{OPEN_RUNTIME, PATCHED_RUNTIME};
+use crate::shell;
 
 /// Makes the host look for PCIe devices again.
 const SEARCH: &str = "echo 1 | sudo tee /sys/bus/pci/rescan";
@@ -16,7 +26,7 @@ const SEARCH: &str = "echo 1 | sudo tee /sys/bus/pci/rescan";
 /// for the unit that the advice is about.
 pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
     let hands = |hands| WordedStep::hands(run.by_hand(hands));
-    let told = |text: &str| WordedStep::hands(run.completed_text(text, &[]));
+    let told = |text: &str| WordedStep::hands(text.to_owned());
     let open = |why: String| WordedStep::if_yes(why, run.other(&format!("flash {OPEN_IMAGE}")));
     let patched = |why: String| {
         let patch = run.other(&format!("patch {DEFAULT_IMAGE} -o patched.bin"));
@@ -27,16 +37,14 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         vec![open(format!("for {OPEN_RUNTIME}, flash the open firmware")), patch, flash]
     };
     match advice {
-        Advice::AgainstError { code, values } => {
-            errors::help_by_code(code, values, run).map(WordedStep::hands).into_iter().collect()
-        }
+        Advice::AgainstError { code, named } => errors::steps_by_code(code, named, run),
         Advice::AgainstNote(note) => against_note(note, run).into_iter().collect(),
         Advice::RetrainLink { restarts } => {
             let reset = restarts.then(|| WordedStep::run("retrain the link without your hands", run.other("reset")));
             reset.into_iter().chain(run.by_hand(Hands::SlowLink).lines().map(WordedStep::hands)).collect()
         }
         Advice::KeepAwake(location) => {
-            let why = run.completed_text("install the rules of `asmpatch udev` and replug; until then", &[]);
+            let why = format!("install the rules of `{}` and replug; until then", run.other("udev"));
             vec![keep_awake(why, &[format!("bus/usb/devices/{location}")])]
         }
         Advice::OtherGovernor => {
@@ -122,7 +130,7 @@ fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
     let search = |why: &'static str| WordedStep::run(why, SEARCH);
     match advice {
         Advice::Authorise(Some(uuid)) => {
-            let enroll = format!("boltctl enroll --policy=auto {}", crate::shell::word(uuid));
+            let enroll = format!("boltctl enroll --policy=auto {}", shell::word(uuid));
             vec![
                 WordedStep::if_yes("if it is yours, authorise it, for good", enroll),
                 told("if that fails, the host may need a newer NVM"),
@@ -187,7 +195,7 @@ fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
 
 /// Words the step that keeps devices awake: their folders, below /sys.
 fn keep_awake(why: String, folders: &[String]) -> WordedStep {
-    let controls = folders.iter().map(|folder| crate::shell::word(format!("/sys/{folder}/power/control")));
+    let controls = folders.iter().map(|folder| shell::word(format!("/sys/{folder}/power/control")));
     let controls = controls.collect::<Vec<_>>().join(" ");
     WordedStep::run(why, format!("echo on | sudo tee {controls}"))
 }
@@ -201,4 +209,292 @@ pub fn against_note(note: &Note, run: &Invocation) -> Option<WordedStep> {
         _ => return None,
     };
     Some(WordedStep::run(why, run.other(command)))
+}
+
+/// A part of an advice.
+#[derive(Debug, Clone)]
+pub enum AdvicePart {
+    /// The same for every unit.
+    Text(Cow<'static, str>),
+    /// What you do with your hands.
+    Hands(Hands),
+    /// Another command, written without quotes and without `asmpatch`; after `$`, one of the system's. A word in braces,
+    /// such as `{FILE}`, stands for what the error or the command that was run names.
+    Run {
+        /// What it is for.
+        purpose: &'static str,
+        /// The command.
+        line: &'static str,
+    },
+    /// The same command with the values that the error names for an argument.
+    Again {
+        /// What it is for.
+        purpose: &'static str,
+        /// The argument's ID.
+        id: &'static str,
+        /// What its values are, as in a [`AdvicePart::Run`].
+        slot: &'static str,
+        /// Whether each value has a command of its own.
+        is_each: bool,
+    },
+    /// Another command, of which only the unit and what may travel is missing.
+    Command(&'static str, Command),
+    /// A step that is in words already.
+    Step(WordedStep),
+}
+
+impl AdvicePart {
+    /// A text.
+    pub fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// Puts an advice into words, after this command and an error that names these. Text and hands that follow one another
+/// are one step.
+pub fn worded(parts: &[AdvicePart], run: &Invocation, named: &[Named]) -> Vec<WordedStep> {
+    let mut words = Words { run, named, said: String::new(), steps: Vec::new() };
+    for part in parts {
+        words.add(part);
+    }
+    words.end_text();
+    words.steps
+}
+
+/// An advice that is being put into words.
+struct Words<'a> {
+    run: &'a Invocation,
+    named: &'a [Named],
+    /// The text since the last command.
+    said: String,
+    steps: Vec<WordedStep>,
+}
+
+/// What a slot of a command stands for.
+enum Values {
+    /// These.
+    Are(Vec<OsString>),
+    /// Only the user knows it.
+    Unknown,
+    /// The error names something else, so another command helps.
+    OfAnotherKind,
+}
+
+/// The operands that advice names, by their IDs in clap.
+const OPERANDS: [(&str, &[&str]); 3] = [("FILE", &["file", "files", "from"]), ("DIR", &["folder"]), ("ID", &["image"])];
+
+impl Words<'_> {
+    fn add(&mut self, part: &AdvicePart) {
+        match part {
+            AdvicePart::Text(text) => self.said.push_str(text),
+            AdvicePart::Hands(hands) => self.said.push_str(self.run.by_hand(*hands)),
+            AdvicePart::Run { purpose, line } => self.run(purpose, line),
+            AdvicePart::Again { purpose, id, slot, is_each } => match self.values(slot) {
+                Values::Are(values) if !self.run.is_unknown() => {
+                    let again = self.run.again().without(id).without("all");
+                    let values =
+                        if *is_each { values.into_iter().map(|value| vec![value]).collect() } else { vec![values] };
+                    for values in values {
+                        self.command(purpose, &again.clone().or_with(id, values));
+                    }
+                }
+                _ => {
+                    self.end_text();
+                    self.said.push_str(purpose);
+                }
+            },
+            AdvicePart::Command(purpose, command) => {
+                self.command(purpose, &self.run.completed(command.clone()));
+            }
+            AdvicePart::Step(step) => {
+                self.end_text();
+                self.steps.push(step.clone());
+            }
+        }
+    }
+
+    /// Ends the step of what was said.
+    fn end_text(&mut self) {
+        let said = std::mem::take(&mut self.said);
+        if !said.is_empty() {
+            self.steps.push(WordedStep::hands(said));
+        }
+    }
+
+    fn run(&mut self, purpose: &'static str, line: &'static str) {
+        // What follows a pipe or a redirection is another program's.
+        let (own, tail) = line.split_at(line.find(" | ").or_else(|| line.find(" > ")).unwrap_or(line.len()));
+        let system = own.strip_prefix("$ ");
+        let mut words = Vec::new();
+        let mut lacks_value = false;
+        for word in system.unwrap_or(own).split(' ') {
+            let Some(slot) = word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) else {
+                words.push(OsString::from(word));
+                continue;
+            };
+            match self.values(slot) {
+                Values::Are(values) => words.extend(values),
+                Values::OfAnotherKind => return,
+                Values::Unknown => {
+                    lacks_value = true;
+                    words.push(slot.into());
+                }
+            }
+        }
+        if !lacks_value && system.is_none() {
+            let command = self.run.completed(Command::of(words, tail));
+            // What was run would fail again.
+            if self.run.again().words() != command.words() {
+                self.command(purpose, &command);
+            }
+            return;
+        }
+        self.end_text();
+        let line = words.iter().map(shell::word).collect::<Vec<_>>().join(" ") + tail;
+        self.steps.push(match lacks_value {
+            // No shell runs it without `asmpatch`.
+            true => WordedStep::lacking(format!("{purpose}: `{line}`")),
+            false => WordedStep::run(purpose, line),
+        });
+    }
+
+    fn command(&mut self, purpose: &'static str, command: &Command) {
+        self.end_text();
+        self.steps.push(match command.writes_firmware() {
+            true => WordedStep::if_yes(purpose, command),
+            false => WordedStep::run(purpose, command),
+        });
+    }
+
+    fn values(&self, slot: &str) -> Values {
+        let mut values: Vec<OsString> = Vec::new();
+        for named in self.named {
+            match (slot, named) {
+                ("ID" | "IMAGE", Named::Image(value))
+                | ("COPY", Named::File(value))
+                | ("PORT", Named::Port(value))
+                | ("VID:PID", Named::UsbId(value))
+                | ("DISK", Named::Disk(value))
+                | ("PLACE", Named::Mount(value))
+                | ("DEVICE", Named::Swap(value))
+                | ("UUID", Named::Uuid(value)) => values.push(value.into()),
+                _ => {}
+            }
+        }
+        if !values.is_empty() {
+            return Values::Are(values);
+        }
+        if ["PLACE", "DEVICE"].contains(&slot) && !self.named.is_empty() {
+            return Values::OfAnotherKind;
+        }
+        let ids = OPERANDS.iter().find(|(name, _)| *name == slot).map(|(_, ids)| *ids).unwrap_or_default();
+        match ids.iter().find_map(|id| self.run.value(id)) {
+            // `download --from` also takes an address.
+            Some(value) if value.to_str().is_none_or(|value| matches!(Source::from(value), Source::File(_))) => {
+                Values::Are(vec![value.to_owned()])
+            }
+            _ => Values::Unknown,
+        }
+    }
+}
+
+/// Says what the user does by hand. A virtual unit has other texts: its power and its faults are in software.
+const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
+    match hands {
+        Hands::FindBackup => {
+            "restore a backup of the unit, `restore DIR --no-backup`, or without one give it firmware and the identity of a \
+             new board, `flash FILE --no-backup`: `asmpatch help recovery`"
+        }
+        Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
+            "run the next command, which powers the virtual unit up again with the faults in its bridge.toml; `virtual set \
+             KEY=` takes one out"
+        }
+        _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
+        Hands::Replug => "unplug the unit, wait five seconds, plug it in again",
+        Hands::ReplugIt => "unplug it, wait five seconds, plug it in again",
+        Hands::PlugIn => "plug the unit in again",
+        Hands::ReplugWithSupply => {
+            "take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in last"
+        }
+        Hands::SlowLink => {
+            "is the dock's supply on? Without it the chip runs from the cable and comes up at USB 2; its switch alone \
+             restarts nothing\n\
+             then take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in \
+             last\n\
+             then try another cable, another port, no hub\n\
+             on a Thunderbolt port, let the computer sleep: `sudo rtcwake -m mem -s 15` helped one owner where nothing \
+             else did"
+        }
+        Hands::CheckCable => "check its cable and its power",
+        Hands::OtherCable => "try another cable and port",
+        Hands::OtherCableNoHub => "try another cable and port, without a hub",
+        Hands::OtherPort => "try another cable, another port, no hub",
+        Hands::OtherSupply => "try another supply, and the unit without its card",
+        Hands::ConnectSupply => "connect the unit's supply",
+        Hands::CheckSupply => "check the unit's supply",
+    }
+}
+
+/// Says what the user does by hand with this unit. A record counts as a dock.
+pub const fn by_hand_on(location: &Location, hands: Hands) -> &'static str {
+    by_hand(hands, matches!(location, Location::Virtual(_)))
+}
+
+impl Invocation {
+    /// Says what the user does by hand with the units that the command names.
+    pub fn by_hand(&self, hands: Hands) -> &'static str {
+        by_hand(hands, self.is_virtual())
+    }
+}
+
+/// Whether advice names something that can be done only to a real dock.
+#[cfg(test)]
+pub fn is_for_docks(advice: &str) -> bool {
+    ["unplug", "Unplug", "plug it", "cable", "supply"].iter().any(|word| advice.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::flash::steps::lines;
+
+    #[test]
+    fn what_hands_can_do_depends_on_whether_the_unit_is_a_dock() {
+        let dock = Location::Port("3-1".parse().unwrap());
+        assert_eq!(by_hand_on(&dock, Hands::Replug), by_hand(Hands::Replug, false));
+        assert_eq!(by_hand_on(&Location::Virtual("u".into()), Hands::Replug), by_hand(Hands::Replug, true));
+    }
+
+    fn said(words: &[&str], named: &[Named], line: &'static str) -> Vec<String> {
+        let run = Invocation::parse(words).unwrap();
+        lines(&worded(&[AdvicePart::text("first"), AdvicePart::Run { purpose: "do this", line }], &run, named))
+    }
+
+    #[test]
+    fn a_command_stands_on_a_line_of_its_own_below_what_it_is_for() {
+        let pcie = said(&["asmpatch", "pcie", "--device", "3-1"], &[], "pcie reset");
+        assert_eq!(pcie, ["first", "do this:", "    asmpatch pcie reset --device 3-1"]);
+    }
+
+    #[test]
+    fn a_command_that_lacks_a_value_is_shown_so_that_no_shell_runs_it() {
+        assert_eq!(said(&["asmpatch", "list"], &[], "info {FILE}")[1..], ["do this: `info FILE`"]);
+        let tick = said(&["asmpatch", "wrap", "a `b", "-o", "c"], &[], "info {FILE}");
+        let quoted = if cfg!(windows) { "\"a `b\"" } else { "'a `b'" };
+        assert_eq!(tick[2], format!("    asmpatch info {quoted}"));
+    }
+
+    #[test]
+    fn the_command_that_was_run_is_no_advice_after_it() {
+        assert_eq!(said(&["asmpatch", "pcie", "reset", "--device", "3-1"], &[], "pcie reset"), ["first"]);
+    }
+
+    #[test]
+    fn only_the_command_against_what_the_error_names_is_printed() {
+        let mounts = ["/mnt/a b", "/c"].map(|place| Named::Mount(place.to_owned()));
+        let quoted = if cfg!(windows) { "\"/mnt/a b\"" } else { "'/mnt/a b'" };
+        let umount = said(&["asmpatch", "list"], &mounts, "$ umount {PLACE}");
+        assert_eq!(umount[2], format!("    umount {quoted} /c"));
+        assert_eq!(said(&["asmpatch", "list"], &mounts, "$ swapoff {DEVICE}"), ["first"]);
+    }
 }

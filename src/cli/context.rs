@@ -19,6 +19,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, Na
 use serde::Serialize;
 
 use super::errors::{self, Exit};
+use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
 use super::log::LogArgs;
 use super::{interrupt, print, terminal};
@@ -61,8 +62,10 @@ pub struct ErrorJson {
     code: String,
     /// What failed and where, with its causes.
     message: String,
-    /// What to do.
+    /// What to do, as text.
     help: Option<String>,
+    /// The same, step by step.
+    steps: Vec<WordedStep>,
     /// The port of the unit that failed, if the error is about one unit.
     device: Option<String>,
     /// If no unit is connected: the devices that are connected over USB4 or Thunderbolt, one of which may be a dock
@@ -84,11 +87,13 @@ impl ErrorJson {
         Self {
             code: shown_code(error),
             message: with_causes(error),
-            help: Some(errors::help(error, run)),
+            help: None,
+            steps: Vec::new(),
             device: None,
             tunnelled: tunnels.devices,
             tunnelled_docks: tunnels.docks,
         }
+        .with_steps(errors::steps(error, run))
     }
 
     /// Adds the unit's port.
@@ -96,9 +101,9 @@ impl ErrorJson {
         Self { device: Some(device.to_owned()), ..self }
     }
 
-    /// Replaces the help.
-    pub fn helped(self, help: String) -> Self {
-        Self { help: Some(help), ..self }
+    /// Replaces what to do.
+    pub fn with_steps(self, steps: Vec<WordedStep>) -> Self {
+        Self { help: Some(lines(&steps).join("\n")), steps, ..self }
     }
 }
 
@@ -179,7 +184,7 @@ impl Context {
     }
 
     /// Prints a failure to stderr: code, message with its causes, help. Returns its exit status.
-    pub fn report(&self, error: &dyn Coded) -> Exit {
+    pub fn report(&self, error: &(dyn Coded + 'static)) -> Exit {
         report(error, &self.invocation);
         Exit::from(error.kind())
     }
@@ -210,13 +215,13 @@ fn proof_bar() -> ProgressBar {
 }
 
 /// Prints a failure to stderr, for code that has no [`Context`].
-pub fn report(error: &dyn Coded, run: &Invocation) {
+pub fn report(error: &(dyn Coded + 'static), run: &Invocation) {
     print_failure(&ShownError::new(error, run));
 }
 
-/// Prints a failure to stderr with this help.
-pub fn report_helped(error: &dyn Coded, help: &str) {
-    let help = Some(escape::lines(help));
+/// Prints a failure to stderr with these steps in place of its own.
+pub fn report_with(error: &(dyn Coded + 'static), steps: &[WordedStep]) {
+    let help = Some(escape::lines(&lines(steps).join("\n")));
     print_failure(&ShownError { help, ..ShownError::new(error, &Invocation::default()) });
 }
 
@@ -237,7 +242,7 @@ fn print_failure(shown: &ShownError<'_>) {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ShownError<'a> {
-    original: &'a dyn Coded,
+    original: &'a (dyn Coded + 'static),
     text: Option<NamedSource<String>>,
     message: String,
     help: Option<String>,
@@ -258,7 +263,7 @@ const MAX_CAUSES: usize = 32;
 
 impl<'a> ShownError<'a> {
     /// Copies an error and escapes everything in it that is shown. The same help is shown once.
-    pub fn new(original: &'a dyn Coded, run: &Invocation) -> Self {
+    pub fn new(original: &'a (dyn Coded + 'static), run: &Invocation) -> Self {
         let help = Some(escape::lines(&errors::help(original, run)));
         let mut related: Vec<Self> = original.related().into_iter().map(|error| Self::new(error, run)).collect();
         let mut shown_helps = HashSet::from([help.clone()]);
@@ -378,8 +383,8 @@ mod tests {
             asm2464::Kind::BadInput.code("asmpatch::file::folder")
         }
 
-        fn related(&self) -> Vec<&dyn Coded> {
-            self.others.iter().map(|other| other as &dyn Coded).collect()
+        fn related(&self) -> Vec<&(dyn Coded + 'static)> {
+            self.others.iter().map(|other| other as &(dyn Coded + 'static)).collect()
         }
     }
 

@@ -15,7 +15,8 @@ use tracing::info;
 
 use super::arguments;
 use super::context::Context;
-use super::errors::{self, Exit};
+use super::errors::{Advised, Exit};
+use super::flash::steps::WordedStep;
 use super::help;
 use super::invocation::Command;
 use super::user_files;
@@ -157,9 +158,8 @@ pub fn known_image(manifest: &Manifest, known: &Manifests, context: &Context) ->
         if failure.kind() == Kind::Interrupted {
             return failure;
         }
-        let help = errors::help(failure.coded(), &context.invocation);
         let command = context.invocation.subcommand();
-        failure.helped(format!("{help}\nwith a copy of the image: `{command} FILE`"))
+        Advised::also(failure, WordedStep::lacking(format!("with a copy of the image: `{command} FILE`")))
     })
 }
 
@@ -175,17 +175,16 @@ fn acquire(
     let mut progress = show_transfers(context);
     let mut fetcher =
         Fetcher { known, cache, limits, offline, progress: &mut progress, interrupt: interrupt::install() };
-    fetcher.acquire(manifest, source).map_err(|error| unavailable(error, manifest, context))
+    fetcher.acquire(manifest, source).map_err(|error| unavailable(error, manifest))
 }
 
 /// Adds to a failure what else helps, unless its cause is on this machine: how to build an image that no mirror has.
-fn unavailable(error: FetchError, manifest: &Manifest, context: &Context) -> AnyFailure {
+fn unavailable(error: FetchError, manifest: &Manifest) -> AnyFailure {
     let is_local = matches!(error, FetchError::Local(_));
     let failure = AnyFailure::from(error);
     match &manifest.build {
         Some(build) if !is_local && manifest.mirrors.is_empty() => {
-            let help = errors::help(failure.coded(), &context.invocation);
-            failure.helped(format!("{help}\n{build}"))
+            Advised::also(failure, WordedStep::hands(build.clone()))
         }
         _ => failure,
     }

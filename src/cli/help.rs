@@ -13,8 +13,9 @@ use clap_complete::{Generator as _, Shell};
 use super::arguments::DeviceIds;
 use super::context::Context;
 use super::errors::{self, Exit};
+use super::flash::steps::lines;
 use super::invocation::Invocation;
-use super::{pages, print, terminal};
+use super::{pages, print, table, terminal};
 use crate::{embedded, suggest};
 
 /// Print a command's help, a page of the documents, or advice on an error.
@@ -61,7 +62,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     if let Some((code, status, advice)) = code(&topic, &context.invocation) {
         outln!("{code}: exit status {status}");
-        outln!("  help: {advice}");
+        for (label, line) in table::under("help:", advice) {
+            outln!("  {label:<5} {line}");
+        }
         return Ok(Exit::Done);
     }
     let mut names = embedded::page_names();
@@ -84,11 +87,11 @@ fn command_help(path: &[&str]) -> Option<clap::builder::StyledStr> {
 }
 
 /// Returns an error's code as it is printed, the exit status and the advice. The library's name for the code serves too.
-fn code(name: &str, run: &Invocation) -> Option<(&'static str, String, String)> {
+fn code(name: &str, run: &Invocation) -> Option<(&'static str, String, Vec<String>)> {
     let prefix = ["asm2464", "asmpatch"].iter().find_map(|prefix| name.strip_prefix(prefix)?.strip_prefix("::"));
     let own = prefix.unwrap_or(name);
     let code = errors::codes().find(|code| code.split_once("::").is_some_and(|(_, rest)| rest == own))?;
-    let advice = errors::help_by_code(code, &[], run)?;
+    let advice = lines(&errors::steps_by_code(code, &[], run));
     // The page lists each code with its status, which is in no other table: an error carries it.
     let page = embedded::page("errors.md")?;
     let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{code}` | ")))?;
@@ -329,7 +332,7 @@ mod tests {
         for name in ["asmpatch::usb::permission", "asm2464::usb::permission", "usb::permission"] {
             let (code, status, advice) = code(name, &run).unwrap();
             assert_eq!((code, status.as_str()), ("asmpatch::usb::permission", "4"), "{name}");
-            assert!(advice.contains("asmpatch udev"), "{advice}");
+            assert!(advice.join("\n").contains("    asmpatch udev"), "{advice:?}");
         }
         assert!(errors::codes().all(|name| code(name, &run).is_some()));
         assert!(pages::page("../Cargo.toml").is_none() && code("usb", &run).is_none());

@@ -19,10 +19,12 @@ use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SECOND_SLOT};
 use asm2464::{AnyFailure, Failure, Kind, ParseError};
 use serde::Serialize;
 
+use super::advice::AdvicePart;
 use super::arguments::PatchDirs;
 use super::backup::{self, ListedBackup};
 use super::context::Context;
-use super::errors::Exit;
+use super::errors::{Advised, Exit};
+use super::invocation::Command;
 use super::user_files::{self, ImageFile};
 use super::{print, table, verify};
 
@@ -229,7 +231,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             (image, Place::Slot(start), words)
         }
         kind if args.slot.is_some() && !matches!(kind, FileKind::Flash(_)) => {
-            return Err(no_slot(args, &format!("it is {kind}, not a copy of a flash")).into());
+            return Err(no_slot(args, &format!("it is {kind}, not a copy of a flash")));
         }
         FileKind::Body(image) => {
             let words = format!("none: code alone, {size} bytes; `asmpatch wrap` puts it into a container");
@@ -241,7 +243,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
     };
     if let Some(output) = &args.output {
-        let Some(image) = &image else { return Err(no_slot(args, &container).into()) };
+        let Some(image) = &image else { return Err(no_slot(args, &container)) };
         user_files::write(&[(output, &image.to_file())], Some(&args.file), args.force)?;
     }
     let mut lines = flash.as_ref().map_or_else(Vec::new, flash_lines);
@@ -251,10 +253,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// The failure of a file that has no image in the slot that the user names.
-fn no_slot(args: &Args, why: &str) -> Failure {
+fn no_slot(args: &Args, why: &str) -> AnyFailure {
     let label = Kind::BadInput.code("asmpatch::info::no_slot");
-    let help = format!("see what is in it: `asmpatch info {}`", shell::path(&args.file));
-    Failure::new(label, format!("{} has no such image: {why}", args.file.display())).helped(help)
+    let failure = Failure::new(label, format!("{} has no such image: {why}", args.file.display()));
+    let info = Command::named("info").operand(&args.file);
+    Advised::with(failure, vec![AdvicePart::Command("see what is in it", info)])
 }
 
 /// Describes the folder of a backup: the unit, and the firmware in it.

@@ -166,7 +166,8 @@ fn read_specs(command: &clap::Command, path: &str, into: &mut BTreeMap<String, V
     for arg in command.get_arguments() {
         let Some(class) = class_of(arg.get_id().as_str()) else { continue };
         let short = arg.get_short().map(|short| format!("-{short}"));
-        let name = arg.get_long().map(|long| format!("--{long}"));
+        // Every page writes `-o`.
+        let name = arg.get_long().filter(|long| *long != "output").map(|long| format!("--{long}"));
         specs.push(Spec {
             id: arg.get_id().to_string(),
             class,
@@ -326,12 +327,6 @@ impl Invocation {
         }
     }
 
-    /// The options without which no command finds the unit, each after a space.
-    pub fn ids(&self) -> String {
-        let command = self.name_unit(Command::of(["reset".into()], "")).without("device");
-        command.words()[2..].iter().map(|word| format!(" {}", shell::word(word))).collect()
-    }
-
     /// The subcommand: `config set`.
     pub fn subcommand(&self) -> &str {
         &self.subcommand
@@ -418,6 +413,16 @@ impl Command {
         command
     }
 
+    /// A subcommand without arguments.
+    pub fn named(subcommand: &str) -> Self {
+        Self { subcommand: subcommand.to_owned(), given: Vec::new(), tail: String::new() }
+    }
+
+    /// Whether it writes a unit's firmware, so that only the user decides to run it.
+    pub fn writes_firmware(&self) -> bool {
+        ["flash", "restore"].contains(&self.subcommand.as_str())
+    }
+
     fn specs(&self) -> &'static [Spec] {
         specs(&self.subcommand)
     }
@@ -447,7 +452,9 @@ impl Command {
         self.or_with(&given.spec.id, given.values.iter().cloned())
     }
 
-    fn or_with(mut self, id: &str, values: impl IntoIterator<Item = OsString>) -> Self {
+    /// Gives the argument with this ID these values, if the command takes it and doesn't have it.
+    #[must_use]
+    pub fn or_with(mut self, id: &str, values: impl IntoIterator<Item = OsString>) -> Self {
         match self.spec(id) {
             Some(spec) if !self.has(spec) => {
                 self.given.push(Given { spec, values: values.into_iter().collect() });

@@ -24,10 +24,10 @@ use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
 use super::context::Context;
 use super::doctor::Recovery;
 use super::flash::SSD_LOST;
-use super::flash::steps::WordedStep;
+use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
 use super::{advice, print, table};
-use crate::cli::errors::{Exit, help};
+use crate::cli::errors::{self, Exit};
 use crate::cli::interrupt;
 
 /// List every unit on the system: firmware, maker, link, and what is behind it.
@@ -138,7 +138,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else if rows.is_empty() {
         let error = NoUnit::now();
         outln!("{error}");
-        outln!("  next: {}", help(&error, &Invocation::default()));
+        next_lines(&error).iter().for_each(|line| outln!("  {line}"));
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
     } else {
         rows.iter().for_each(show);
@@ -236,7 +236,7 @@ fn row(
             }
             Err(NotAsked::Failed(error)) => {
                 row.unread = Some(error.to_string());
-                row.notes.push(help(error.coded(), run));
+                row.notes.extend(errors::steps(error.coded(), run).iter().map(WordedStep::note));
             }
         },
     }
@@ -296,8 +296,14 @@ fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let next = help(&error, &Invocation::default());
-    Some(format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {next}"))
+    let next = next_lines(&error).join("\n  ");
+    Some(format!("also connected, over USB4 or Thunderbolt: {names}\n  {next}"))
+}
+
+/// Returns the lines that say what to do next.
+fn next_lines(error: &NoUnit) -> Vec<String> {
+    let steps = lines(&errors::steps(error, &Invocation::default()));
+    table::under("next:", steps).map(|(label, line)| format!("{label:<5} {line}")).collect()
 }
 
 /// Returns the note on docks that this operating system hides from asmpatch.
@@ -414,7 +420,7 @@ mod tests {
                      28.0, UUID d1030000-0072-640e-8364-0d0b1c92c320)";
         assert!(note.contains(waits), "{note}");
         assert!(
-            note.contains("`boltctl enroll --policy=auto d1030000-0072-640e-8364-0d0b1c92c320`")
+            note.contains("\n            boltctl enroll --policy=auto d1030000-0072-640e-8364-0d0b1c92c320\n")
                 && !note.contains("its own power"),
             "{note}"
         );

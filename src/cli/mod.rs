@@ -10,7 +10,6 @@ mod advice;
 mod arguments;
 mod backup;
 mod bench;
-mod command_line;
 mod config;
 mod context;
 mod demo;

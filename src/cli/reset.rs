@@ -16,10 +16,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::advice::{AdvicePart, by_hand_on};
 use super::arguments::PortArgs;
-use super::command_line::by_hand_on;
 use super::context::{Context, Deadlines};
-use super::errors::Exit;
+use super::errors::{Advised, Exit};
 use super::flash::steps::lines;
 use super::invocation::Invocation;
 use super::{advice, print, table, terminal};
@@ -120,13 +120,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         show(&port.location(), &report, only, &context.invocation);
     }
-    judge(&port.location(), &report, only, come_back, &context.invocation)?;
+    judge(&port.location(), &report, only, come_back)?;
     let left: Vec<UnitFault> = report.after.faults.iter().filter(|fault| is_for(only, fault.kind)).cloned().collect();
     let Some(fault) = left.first() else { return Ok(Exit::Done) };
     let failure = not_helped(&device, &left);
     let Some(advice) = report.advice(fault) else { return Err(failure.into()) };
     let steps = advice::steps(&advice, &context.invocation.at(&port.location()));
-    Err(failure.helped(lines(&steps).join("\n")).into())
+    Err(Advised::with(failure, steps.into_iter().map(AdvicePart::Step).collect()))
 }
 
 /// Whether the command was asked to end faults of this kind: without a level all, with one those for which it is the
@@ -186,15 +186,14 @@ fn judge(
     report: &RestartReport,
     only: Option<Level>,
     deadline: Duration,
-    run: &Invocation,
-) -> Result<(), Failure> {
+) -> Result<(), AnyFailure> {
     let device = location.to_string();
     let is_in_boot_loader =
         |unit: &UnitCondition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
     if is_in_boot_loader(&report.after) && !is_in_boot_loader(&report.before) {
         let why = "its flash has no firmware that passes the chip's checks";
         let message = format!("{device}: the unit came back in its boot loader: {why}");
-        return Err(Failure::new(Kind::Device.code("asmpatch::reset::boot_loader"), message));
+        return Err(Failure::new(Kind::Device.code("asmpatch::reset::boot_loader"), message).into());
     }
     if report.is_success() {
         return Ok(());
@@ -210,8 +209,8 @@ fn judge(
         (_, Some(_)) => not_helped(&device, &report.after.faults),
     };
     // Every level was tried: only hands are left.
-    let by_hand = run.at(location).completed_text(by_hand_on(location, Hands::ReplugWithSupply), &[]);
-    Err(if only.is_some() { failure } else { failure.helped(by_hand) })
+    let advice = if only.is_some() { Vec::new() } else { vec![AdvicePart::Hands(Hands::ReplugWithSupply)] };
+    Err(Advised::with(failure, advice))
 }
 
 /// Resets the CPU and waits until the unit is back.
@@ -224,7 +223,7 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
     let only = Some(Level::Cpu);
     let options = RestartOptions { only, come_back, replug: Duration::ZERO };
     let report = restart_unit(port, options, &mut || (), interrupt)?;
-    Ok(judge(&port.location(), &report, Some(Level::Cpu), come_back, &Invocation::default())?)
+    judge(&port.location(), &report, Some(Level::Cpu), come_back)
 }
 
 /// Names the hub ports that a process leaves off when it ends at a second Ctrl-C.

@@ -15,12 +15,12 @@ use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::files::atomic;
 
+use super::advice::AdvicePart;
 use super::arguments::PatchDirs;
 use super::context::Context;
-use super::flash::steps::{self, WordedStep};
+use super::flash::steps::{WordedStep, lines};
 use super::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
-use super::invocation::Invocation;
-use crate::cli::errors::{self, Exit};
+use crate::cli::errors::{Advised, Exit};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.
 ///
@@ -47,7 +47,8 @@ pub struct Args {
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let Some(folder) = &args.folder else {
-        outln!("{}", own_backups(&[Path::new(".")], args, context)?);
+        let own = own_backups(&[Path::new(".")], args, context)?;
+        lines(&own).iter().for_each(|line| outln!("{line}"));
         return Ok(Exit::Done);
     };
     let backup = match backup_folder::load_any(folder) {
@@ -58,9 +59,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         && let Some(lacks) = backup.lacks()
     {
         let label = Kind::BadInput.code("asmpatch::backup::no_copy");
-        let command = format!("`flash IMAGE --config-from {}`", shell::path(folder));
-        let help = format!("give a unit this configuration with an image: {command}");
-        return Err(Failure::new(label, format!("{} has no {lacks}", folder.display())).helped(help).into());
+        let shown = shell::path(folder);
+        let help = format!("give a unit this configuration with an image: `flash IMAGE --config-from {shown}`");
+        let failure = Failure::new(label, format!("{} has no {lacks}", folder.display()));
+        return Err(Advised::with(failure, vec![AdvicePart::text(help)]));
     }
     let image = backup.firmware().map_err(|source| {
         let message = format!("the firmware in {} would not start", folder.display());
@@ -95,23 +97,24 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 ///
 /// # Errors
 /// Fails if the unit can't be read, and on Ctrl-C.
-fn own_backups(beside: &[&Path], args: &Args, context: &Context) -> Result<String, AnyFailure> {
+fn own_backups(beside: &[&Path], args: &Args, context: &Context) -> Result<Vec<WordedStep>, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let usual = args.writing.backup_place.folder().ok();
     let places: Vec<&Path> = usual.as_deref().into_iter().chain(beside.iter().copied()).collect();
     let filed = filed_in(&places);
-    let mut lines = Vec::new();
+    let mut words = Vec::new();
     for (location, own) in run.own_backups(&filed, &images)? {
         if own.is_empty() {
             let places: Vec<String> = places.iter().map(|place| place.shown().to_string()).collect();
-            lines.push(format!("{location}: no backup in {} is this unit's own", places.join(" and ")));
+            let why = format!("{location}: no backup in {} is this unit's own", places.join(" and "));
+            words.push(WordedStep::hands(why));
             continue;
         }
-        lines.push(format!("{location}: backups that fit this unit:"));
-        lines.extend(steps::lines(&WordedStep::each(&own, &context.invocation, None, &location)));
+        words.push(WordedStep::hands(format!("{location}: backups that fit this unit")));
+        words.extend(WordedStep::each(&own, &context.invocation, None, &location));
     }
-    Ok(lines.join("\n"))
+    Ok(words)
 }
 
 /// The backups in these folders, each once.
@@ -128,17 +131,16 @@ fn filed_in(places: &[&Path]) -> Vec<FiledBackup> {
     filed
 }
 
-/// Returns the error for a folder or a file that is no backup. Its help has the commands for the unit's own ones: those in
-/// that folder, beside it, and in the folder for backups.
+/// Returns the error for a folder or a file that is no backup. Its advice has the commands for the unit's own ones: those
+/// in that folder, beside it, and in the folder for backups.
 fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
     let own = match own_backups(&[folder, atomic::folder_of(folder)], args, context) {
         Ok(own) => own,
         Err(why) if why.kind() == Kind::Interrupted => return why,
         Err(why) => {
-            let list = context.invocation.other("backup --list");
-            format!("asmpatch couldn't look for the unit's own backups: {why}. `{list}` lists those of all units")
+            let purpose = format!("asmpatch couldn't look for the unit's own backups: {why}. List those of all units");
+            vec![WordedStep::run(purpose, context.invocation.other("backup --list"))]
         }
     };
-    let help = errors::help(&error, &Invocation::default());
-    AnyFailure::from(error).helped(format!("{help}\n{own}"))
+    own.into_iter().fold(error.into(), Advised::also)
 }

@@ -180,7 +180,8 @@ fn is_command(line: &str) -> bool {
     let plain = strip_ansi_codes(line);
     let line = plain.trim_start();
     // A command also follows a label, as in the last table of several units.
-    line.starts_with("asmpatch ") || line.starts_with("sudo ") || line.contains("  asmpatch ")
+    let programs = ["asmpatch ", "sudo ", "echo ", "umount ", "swapoff ", "boltctl "];
+    programs.iter().any(|program| line.starts_with(program)) || line.contains("  asmpatch ")
 }
 
 /// Folds a Markdown page: joins the lines of each paragraph, and folds them at `width`. Blocks of code stay as they are.

@@ -9,15 +9,19 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464::{AnyFailure, Failure, Kind, ParseError, text};
+use asm2464::{AnyFailure, Failure, Kind, Named, ParseError, text};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
 use asm2464_dock::files::{atomic, file};
 use i8051::Instruction;
 use serde::Serialize;
 
+use super::advice::AdvicePart;
 use super::context::Context;
 use super::download;
+use super::errors::Advised;
+use super::invocation::Command;
 use crate::failure::in_file;
+use crate::fetch::{Manifest, image_in};
 use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, unpadded};
 use crate::flash::backup::Backup;
@@ -155,7 +159,7 @@ pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
             file::read_start(path, MAX_LOOKED_AT).map_err(|_| unread(path, MAX_LOOKED_AT, error))?
         }
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            return Err(backup_folder(path).map_or_else(|| unread(path, MAX_LOOKED_AT, error), Into::into));
+            return Err(backup_folder(path).unwrap_or_else(|| unread(path, MAX_LOOKED_AT, error)));
         }
         Err(error) => return Err(unread(path, MAX_LOOKED_AT, error)),
     };
@@ -191,7 +195,7 @@ fn check_image(path: &Path, len: usize, kind: &FileKind) -> Result<(), AnyFailur
         FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => {
             Err(unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
         }
-        kind => Err(no_image(kind, path).into()),
+        kind => Err(no_image(kind, path)),
     }
 }
 
@@ -202,7 +206,7 @@ fn check_image(path: &Path, len: usize, kind: &FileKind) -> Result<(), AnyFailur
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<Image, AnyFailure> {
     Image::parse(bytes).map_err(|failure| {
         let failure = match damaged(path, bytes) {
-            Some(id) => failure.naming("IMAGE", id),
+            Some(id) => failure.naming(Named::Image(id)),
             None => failure,
         };
         in_file(path)(failure)
@@ -272,10 +276,12 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
         None => {
             let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
             let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
-            let message = format!("cannot read {}: no file and no known image has this name{meant}", named.display());
-            let label = Kind::BadInput.code("asmpatch::file::not_found");
-            let help = format!("check the name; the known images are {}", ids.join(", "));
-            Err(Failure::new(label, message).helped(help).into())
+            let message = format!(
+                "cannot read {}: no file and no known image ({}) has this name{meant}",
+                named.display(),
+                ids.join(", ")
+            );
+            Err(Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).into())
         }
     }
 }
@@ -295,7 +301,7 @@ pub fn fetched(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
 }
 
 /// Returns the error for such a file in place of an image.
-pub fn no_image(kind: &FileKind, path: &Path) -> Failure {
+pub fn no_image(kind: &FileKind, path: &Path) -> AnyFailure {
     let label = match kind {
         FileKind::Code(_) | FileKind::Body(_) | FileKind::Bank0 => Kind::BadInput.code("asmpatch::image::is_code"),
         FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
@@ -304,26 +310,26 @@ pub fn no_image(kind: &FileKind, path: &Path) -> Failure {
         FileKind::Flash(_) | FileKind::Swapped { .. } => Kind::BadInput.code("asmpatch::image::is_flash"),
         _ => Kind::BadInput.code("asmpatch::image::is_other"),
     };
-    Failure::new(label, format!("{} is {kind}, expected an image", path.display())).helped(command_for(kind, path))
+    let message = format!("{} is {kind}, expected an image", path.display());
+    Advised::with(Failure::new(label, message), advice_on(kind, path))
 }
 
 /// Returns the error for such a file in place of code.
-pub fn no_code(kind: &FileKind, path: &Path) -> Failure {
+pub fn no_code(kind: &FileKind, path: &Path) -> AnyFailure {
     let label = Kind::BadInput.code("asmpatch::wrap::no_code");
     let message = format!("{} is {kind}, expected code", path.display());
-    Failure::new(label, message).helped(command_for(kind, path))
+    Advised::with(Failure::new(label, message), advice_on(kind, path))
 }
 
 /// Returns the error for the folder of a backup in place of an image: what is in the backup, and which command takes
 /// it. `None` for any other folder.
-pub fn backup_folder(folder: &Path) -> Option<Failure> {
+pub fn backup_folder(folder: &Path) -> Option<AnyFailure> {
     if !backup_folder::is_one(folder) {
         return None;
     }
     let label = Kind::BadInput.code("asmpatch::image::is_backup");
     let message = format!("{} is the folder of a backup, expected an image", folder.display());
-    let command = format!("write it to the unit again:\n    asmpatch restore {}", shell::path(folder));
-    let help = match backup_folder::load(folder) {
+    let advice = match backup_folder::load(folder) {
         Ok(backup) => {
             let unit = &backup.unit;
             let firmware = match (backup.firmware(), &unit.firmware_version) {
@@ -335,11 +341,13 @@ pub fn backup_folder(folder: &Path) -> Option<Failure> {
             let saved = written.map_or_else(String::new, |time| format!(", saved on {}", self::time(time)));
             let (device, id) = (unit.device.shown(), unit.usb_id.shown());
             let (product, serial) = (unit.product.shown(), unit.serial.shown());
-            format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}\n{command}")
+            let what = format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}");
+            let restore = Command::named("restore").operand(folder);
+            vec![AdvicePart::text(what), AdvicePart::Command("write it to the unit again", restore)]
         }
-        Err(error) => format!("the backup is damaged: {error}"),
+        Err(error) => vec![AdvicePart::text(format!("the backup is damaged: {error}"))],
     };
-    Some(Failure::new(label, message).helped(help))
+    Some(Advised::with(Failure::new(label, message), advice))
 }
 
 /// Date and time in words, in UTC.
@@ -348,54 +356,67 @@ pub fn time(time: SystemTime) -> String {
     words.replace('T', " ").replace('Z', " UTC")
 }
 
-/// Names the command that takes such a file.
-fn command_for(kind: &FileKind, path: &Path) -> Option<String> {
-    let named = shell::path(path);
-    let help = match kind {
-        FileKind::Image(_) => format!("it needs no container. To see what it is:\n    asmpatch info {named}"),
+/// Returns what to do with such a file; nothing where its code's advice serves.
+fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
+    let command = |purpose: &'static str, subcommand: &str| {
+        AdvicePart::Command(purpose, Command::named(subcommand).operand(path))
+    };
+    match kind {
+        FileKind::Image(_) => vec![AdvicePart::text("it needs no container"), command("see what it is", "info")],
         FileKind::Code(_) | FileKind::Body(_) => {
-            let image = shell::path(path.with_extension("bin"));
-            let image = if image == named { shell::path(path.with_extension("image.bin")) } else { image };
-            format!("make an image of it:\n    asmpatch wrap {named} -o {image}")
+            let beside = path.with_extension("bin");
+            let image = if beside == path { path.with_extension("image.bin") } else { beside };
+            let wrap = Command::named("wrap").operand(path).with("output", image);
+            vec![AdvicePart::Command("make an image of it", wrap)]
         }
-        FileKind::Zip | FileKind::Program => format!(
-            "if the vendor's firmware is in it, this takes it out:\n    asmpatch download --from {named} -o stock.bin"
-        ),
+        FileKind::Zip | FileKind::Program => {
+            let known = crate::embedded::manifests(&[]).ok();
+            let inside = known.as_ref().and_then(|known| image_in(path, known, Interrupt::of_process()));
+            let Some(Manifest { id, .. }) = inside else {
+                return vec![AdvicePart::text(
+                    "asmpatch finds no known image in it: unpack it, and name the image. Don't run a program to get at it",
+                )];
+            };
+            let take = Command::named("download").operand(id).with("from", path).with("output", format!("{id}.bin"));
+            vec![AdvicePart::Command("take the image out of it", take)]
+        }
         FileKind::ForeignElf(_) => {
-            "the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`".to_owned()
+            vec![AdvicePart::text("the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`")]
         }
-        FileKind::Archive(_) => "unpack it, and name the file in it".to_owned(),
-        FileKind::Bank0 => {
-            "the vendor's firmware has two banks, and doesn't start without the second: take all of it, or \
-             `asmpatch download`"
-                .to_owned()
-        }
-        FileKind::BootStubApplication => {
-            "only the open boot stub starts it: it is linked for code address 0x3000, and lies in the flash at \
-             0x4000. asmpatch writes whole images, which begin at code address 0"
-                .to_owned()
-        }
+        FileKind::Archive(_) => vec![AdvicePart::text("unpack it, and name the file in it")],
+        FileKind::Bank0 => vec![
+            AdvicePart::text(
+                "the vendor's firmware has two banks, and doesn't start without the second: take all of it",
+            ),
+            AdvicePart::Command("or fetch it", Command::named("download")),
+        ],
+        FileKind::BootStubApplication => vec![AdvicePart::text(
+            "only the open boot stub starts it: it is linked for code address 0x3000, and lies in the flash at 0x4000. \
+             asmpatch writes whole images, which begin at code address 0",
+        )],
         // More than any flash has: `info` shows only what is read whole.
-        FileKind::Flash(copy) if copy.bytes().len() == MAX_LOOKED_AT => return None,
+        FileKind::Flash(copy) if copy.bytes().len() == MAX_LOOKED_AT => Vec::new(),
         FileKind::Flash(copy) => {
-            let info = format!("see what is in it:\n    asmpatch info {named}");
+            let info = command("see what is in it", "info");
             match (copy.extent(), Backup::of_copy(copy)) {
-                (CopyExtent::Sectors, Some(backup)) if backup.lacks().is_none() => {
-                    format!("{info}\nwrite its configuration and firmware to a unit:\n    asmpatch restore {named}")
+                (CopyExtent::Sectors, Some(backup)) if backup.lacks().is_none() && backup.firmware().is_ok() => {
+                    vec![info, command("write its configuration and firmware to a unit", "restore")]
                 }
-                (CopyExtent::Sectors | CopyExtent::Page, Some(_)) => {
-                    format!("give a unit this configuration with an image: `flash IMAGE --config-from {named}`")
-                }
-                _ => info,
+                (CopyExtent::Sectors | CopyExtent::Page, Some(_)) => vec![AdvicePart::text(format!(
+                    "give a unit this configuration with an image: `flash IMAGE --config-from {}`",
+                    shell::path(path)
+                ))],
+                _ => vec![info],
             }
         }
-        FileKind::Report => format!("diagnose it again:\n    asmpatch doctor --from {named}"),
-        FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
-            format!("name the image beside it: {}", shell::path(path.with_extension("")))
+        FileKind::Report => {
+            vec![AdvicePart::Command("diagnose it again", Command::named("doctor").with("from", path))]
         }
-        _ => return None,
-    };
-    Some(help)
+        FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
+            vec![AdvicePart::text(format!("name the image beside it: {}", shell::path(path.with_extension(""))))]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Checks that the file system has such names: none has one of 300 characters.
@@ -585,6 +606,8 @@ mod tests {
     use asm2464_chip::code::CodeFormat;
 
     use super::*;
+    use crate::cli::advice::worded;
+    use crate::cli::invocation::Invocation;
 
     #[test]
     fn a_file_that_never_ends_is_not_read_to_its_end() {
@@ -608,11 +631,14 @@ mod tests {
 
     #[test]
     fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
-        let help = |path: &str, kind: FileKind| command_for(&kind, path.as_ref()).unwrap();
+        let help = |path: &str, kind: FileKind| {
+            let steps = worded(&advice_on(&kind, path.as_ref()), &Invocation::default(), &[]);
+            steps[0].command.clone().unwrap()
+        };
         let code = || FileKind::Code(CodeFormat::Elf);
-        assert!(help("a/f.elf", code()).ends_with("\n    asmpatch wrap a/f.elf -o a/f.bin"));
-        assert!(help("r.json", FileKind::Report).ends_with("\n    asmpatch doctor --from r.json"));
-        assert!(help("f.bin", code()).ends_with("wrap f.bin -o f.image.bin"));
-        assert!(help("-f", FileKind::Zip).contains(&format!("--from {} ", shell::path("-f"))));
+        assert_eq!(help("a/f.elf", code()), "asmpatch wrap a/f.elf -o a/f.bin");
+        assert_eq!(help("r.json", FileKind::Report), "asmpatch doctor --from r.json");
+        assert_eq!(help("f.bin", code()), "asmpatch wrap f.bin -o f.image.bin");
+        assert_eq!(help("-f", FileKind::Report), "asmpatch doctor --from=-f");
     }
 }

@@ -14,14 +14,16 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FileOffset, FirmwareVersion, Image, Part};
 use asm2464::interrupt::Interrupted;
-use asm2464::{AnyFailure, Failure, Kind, TransportKind};
+use asm2464::{AnyFailure, Failure, Kind, Named, TransportKind};
 use asm2464_chip::chip::boot::{self, Check, Effects};
 use asm2464_chip::practice;
 use serde::Serialize;
 
+use super::advice::worded;
 use super::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
 use super::context::{Context, with_causes};
 use super::flash::Screen;
+use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
 use super::patch::print_hunks;
 use super::user_files::{self, ImageFile};
@@ -129,13 +131,15 @@ struct Finding {
     code: String,
     /// What is wrong, in words.
     message: String,
+    /// What to do, step by step.
+    steps: Vec<WordedStep>,
 }
 
 impl Finding {
-    /// Names a finding, with its causes.
-    fn of(finding: &AnyFailure) -> Self {
+    /// Names a finding, with its causes, after this command.
+    fn of(finding: &AnyFailure, run: &Invocation) -> Self {
         let finding = finding.coded();
-        Self { code: shown_code(finding), message: with_causes(finding) }
+        Self { code: shown_code(finding), message: with_causes(finding), steps: errors::steps(finding, run) }
     }
 }
 
@@ -315,7 +319,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
                 Err(failure) => {
                     exit = exit.max(Exit::from(failure.kind()));
                     if args.json {
-                        reports.push(unread(path, &failure));
+                        reports.push(unread(path, &failure, &context.invocation));
                     } else {
                         outln!("{}: FAILED: not verified", path.shown());
                         context.report(failure.coded());
@@ -340,7 +344,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             exit = exit.max(Exit::CheckFailed);
         }
         if args.json {
-            let report = report(path, library, verification, open);
+            let report = report(path, library, verification, open, &context.invocation);
             reports.push(VerifyReport { ok, booted, unit, ..report });
             continue;
         }
@@ -355,7 +359,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         {
             booted.print();
         }
-        print_wrong(path, &bytes, &verification);
+        print_wrong(path, &bytes, &verification, &context.invocation);
         match &booted {
             Some(booted) if booted.ok => booted.print(),
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
@@ -437,15 +441,15 @@ pub(super) fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'
 }
 
 /// Prints what is wrong with a file.
-fn print_wrong(path: &Path, bytes: &[u8], verification: &Verification<'_>) {
-    let meant: Vec<(&str, String)> = user_files::damaged(path, bytes).map(|id| ("IMAGE", id)).into_iter().collect();
+fn print_wrong(path: &Path, bytes: &[u8], verification: &Verification<'_>, run: &Invocation) {
+    let meant = user_files::damaged(path, bytes).map(Named::Image);
     for finding in &verification.findings {
-        outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding.coded()));
         let finding = finding.coded();
-        let mut values = finding.values();
-        values.extend(meant.clone());
-        let help = || errors::help_by_code(&shown_code(finding), &values, &Invocation::default());
-        outln!("    {}", finding.help().or_else(help).unwrap_or_default());
+        outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding));
+        let named: Vec<Named> = finding.named().into_iter().chain(meant.clone()).collect();
+        for line in lines(&worded(errors::advice(finding), run, &named)) {
+            outln!("    {line}");
+        }
     }
     let count = verification.differences.len();
     let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();
@@ -494,6 +498,7 @@ fn report<'a>(
     library: &Library,
     verification: Verification<'a>,
     open: Option<OpenImage>,
+    run: &Invocation,
 ) -> VerifyReport<'a> {
     VerifyReport {
         file: path.display().to_string(),
@@ -505,14 +510,14 @@ fn report<'a>(
             .map(|base| library.image_name(&base)),
         open,
         patches: patches(&verification),
-        findings: verification.findings.iter().map(Finding::of).collect(),
+        findings: verification.findings.iter().map(|finding| Finding::of(finding, run)).collect(),
         differences: verification.differences,
         ..VerifyReport::default()
     }
 }
 
 /// The report on a file that was not verified.
-fn unread<'a>(path: &Path, failure: &AnyFailure) -> VerifyReport<'a> {
-    let findings = vec![Finding::of(failure)];
+fn unread<'a>(path: &Path, failure: &AnyFailure, run: &Invocation) -> VerifyReport<'a> {
+    let findings = vec![Finding::of(failure, run)];
     VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() }
 }

@@ -84,7 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         FileKind::Code(_) | FileKind::Image(_) | FileKind::Text(_) | FileKind::Empty | FileKind::Unknown => {
             image_of_code(&bytes).map_err(in_file(&args.file))?
         }
-        kind => return Err(user_files::no_code(&kind, &args.file).into()),
+        kind => return Err(user_files::no_code(&kind, &args.file)),
     };
     let file = image.to_file();
     user_files::write(&[(&args.output, &file)], Some(&args.file), args.force)?;

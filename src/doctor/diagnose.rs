@@ -157,8 +157,8 @@ fn advise(verdict: Verdict, found: impl Into<String>, advice: Advice) -> Finding
 }
 
 fn problem(verdict: Verdict, problem: &Problem) -> Finding {
-    let Problem { code, message, values } = problem.clone();
-    advise(verdict, message.shown().to_string(), Advice::AgainstError { code, values })
+    let Problem { code, message, named } = problem.clone();
+    advise(verdict, message.shown().to_string(), Advice::AgainstError { code, named })
 }
 
 fn usb(facts: &Facts) -> Finding {

@@ -13,7 +13,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::MAX_FILE_LEN;
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{AnyFailure, Failure, Kind, Named};
 use asm2464_dock::files::{atomic, file};
 use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
@@ -103,12 +103,12 @@ impl Fetcher<'_> {
         if self.offline {
             let label = Kind::BadInput.code("asmpatch::fetch::offline");
             let message = format!("image {id} is not in the cache, and downloads are switched off");
-            return Err(FetchError::Unreachable(Failure::new(label, message).naming("ID", id).into()));
+            return Err(FetchError::Unreachable(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
         }
         if manifest.mirrors.is_empty() {
             let label = Kind::BadInput.code("asmpatch::fetch::no_mirrors");
             let message = format!("the manifest of image {id} names no mirrors");
-            return Err(FetchError::Unreachable(Failure::new(label, message).naming("ID", id).into()));
+            return Err(FetchError::Unreachable(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
         }
         let _lock = self.lock(manifest)?;
         // Another process may have fetched it while this one waited.
@@ -137,7 +137,9 @@ impl Fetcher<'_> {
             false => Kind::BadInput.code("asmpatch::fetch::mirrors"),
         };
         let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
-        Err(FetchError::Unreachable(Failure::new(label, message).naming("ID", id).after(attempts).into()))
+        Err(FetchError::Unreachable(
+            Failure::new(label, message).naming(Named::Image(id.clone())).after(attempts).into(),
+        ))
     }
 
     fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {
@@ -182,6 +184,15 @@ impl Fetcher<'_> {
         let path = self.cache.store(manifest, &image).map_err(FetchError::Local)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
     }
+}
+
+/// Returns the known image that is in this file, if one is: as itself, in an archive, or in an updater.
+pub fn image_in<'a>(path: &Path, known: &'a Manifests, interrupt: Interrupt<'_>) -> Option<&'a Manifest> {
+    let bytes = read_file(path, Limits::default().bytes, interrupt).ok()?;
+    known.iter().find(|manifest| {
+        let search = Search { manifest, member: None, known, budget: Budget::new(interrupt) };
+        search.unpack("", bytes.clone()).is_ok()
+    })
 }
 
 fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>, FetchError> {

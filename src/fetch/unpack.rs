@@ -4,7 +4,7 @@
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupted;
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{AnyFailure, Failure, Kind, Named};
 
 use super::archive::{Archive, Budget};
 use super::http::{FetchError, is_html};
@@ -91,7 +91,9 @@ impl Search<'_> {
         if is_html(&bytes) {
             let label = Kind::BadInput.code("asmpatch::fetch::html");
             let message = format!("{origin} is a web page, not firmware");
-            return Err(Rank::Unrelated.miss(Failure::new(label, message).naming("ID", &self.manifest.id)));
+            return Err(
+                Rank::Unrelated.miss(Failure::new(label, message).naming(Named::Image(self.manifest.id.clone())))
+            );
         }
         match FileKind::of(&bytes) {
             FileKind::Zip => return self.in_archive(origin, &bytes, depth),
@@ -201,7 +203,7 @@ impl Search<'_> {
         if let Some(Manifest { id: other, .. }) = self.known.by_sha256(&found) {
             let label = Kind::BadInput.code("asmpatch::fetch::other_image");
             let message = format!("{origin} is image {other}, not {id}");
-            return Err(Rank::OtherImage.miss(Failure::new(label, message).naming("ID", other)));
+            return Err(Rank::OtherImage.miss(Failure::new(label, message).naming(Named::Image(other.clone()))));
         }
         let is_md5 = *md5 == Some(Md5Digest::of(bytes));
         if let Ok(image) = Image::parse(bytes)
@@ -323,6 +325,19 @@ mod tests {
         let search = Search { manifest, member: None, known: &known, budget: Budget::new(Interrupt::never()) };
         let error = AnyFailure::from(search.unpack("file", bytes).unwrap_err());
         assert_eq!(error.code(), "asmpatch::fetch::md5_only");
+    }
+
+    #[test]
+    fn the_known_image_in_a_file_is_named_whatever_the_file_is() {
+        let bytes = image(3);
+        let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.zip");
+        for (member, expected) in [(&bytes, Some("known")), (&image(5), None)] {
+            std::fs::write(&path, zip_of(&[("readme.txt", b"read me"), ("fw.bin", member)])).unwrap();
+            let found = crate::fetch::image_in(&path, &known, Interrupt::never());
+            assert_eq!(found.map(|manifest| manifest.id.as_str()), expected);
+        }
     }
 
     #[test]

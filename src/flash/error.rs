@@ -50,7 +50,7 @@ impl Coded for FlashError {
         }
     }
 
-    fn passed_on(&self) -> Option<&dyn Coded> {
+    fn passed_on(&self) -> Option<&(dyn Coded + 'static)> {
         match self {
             Self::Command(cause) => Some(cause),
             Self::Registers(cause) => Some(cause),

@@ -7,10 +7,10 @@
 use std::env;
 use std::path::PathBuf;
 
-use asm2464::AnyFailure;
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::flash::JedecId;
+use asm2464::{AnyFailure, Named};
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::bridge::{Location, PortPath, Storage, UnitInfo};
 use asm2464_host::pcie::{Link, Survey};
@@ -67,16 +67,16 @@ pub struct Problem {
     pub code: String,
     /// The error's message: what happened and where. In a report only if it can't name files, programs or folders.
     pub message: String,
-    /// What the placeholders of its advice stand for. Never in a report: mounts and disks are the owner's names.
+    /// What the error names. Never in a report: mounts and disks are the owner's names.
     #[serde(skip)]
-    pub values: Vec<(&'static str, String)>,
+    pub named: Vec<Named>,
 }
 
 impl<E: Into<AnyFailure>> From<E> for Problem {
     fn from(error: E) -> Self {
         let failure: AnyFailure = error.into();
         let error = failure.coded();
-        Self { code: shown_code(error), message: failure.to_string(), values: error.values() }
+        Self { code: shown_code(error), message: failure.to_string(), named: error.named() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use asm2464::firmware::BridgeState;
-use asm2464::{AnyFailure, Coded, Failure, Kind, Label, TransportKind};
+use asm2464::{AnyFailure, Coded, Failure, Kind, Label, Named, TransportKind};
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Monitors, Port, PortPath, UnitInfo};
@@ -249,9 +249,9 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, AnyFa
     }
 }
 
-/// Gives the error the ports of these units, as its `PORT`s.
+/// Gives the error the ports of these units.
 fn naming_ports(error: Failure, units: &[UnitInfo]) -> Failure {
-    units.iter().fold(error, |error, unit| error.naming("PORT", unit.location.to_string()))
+    units.iter().fold(error, |error, unit| error.naming(Named::Port(unit.location.to_string())))
 }
 
 /// No unit is connected over USB. A dock that is connected over USB4 or Thunderbolt shows no USB device, so it may be
@@ -276,10 +276,10 @@ impl Coded for NoUnit {
         Kind::Device.code("asmpatch::device::tunnelled_dock")
     }
 
-    /// `UUID` is that of the device which waits for its authorisation.
-    fn values(&self) -> Vec<(&'static str, String)> {
+    /// Names the device that waits for its authorisation.
+    fn named(&self) -> Vec<Named> {
         let uuid = self.0.awaits_authorisation().and_then(|device| device.uuid.clone());
-        uuid.map(|uuid| ("UUID", uuid)).into_iter().collect()
+        uuid.map(Named::Uuid).into_iter().collect()
     }
 }
 

@@ -240,7 +240,7 @@ const SAID: &[(&str, &str, Says)] = &[
     // A link that is down may only need F3: the error names what sends that.
     ("pcie", "/error", |_, error| {
         let is_down = error["code"] == "asmpatch::pcie::link_down";
-        assert!(!is_down || error["help"].as_str().unwrap().contains("`asmpatch pcie on"), "{error}");
+        assert!(!is_down || error["help"].as_str().unwrap().contains("    asmpatch pcie on"), "{error}");
     }),
     ("reset", "/before/state", state),
     ("reset", "/before/speed", speed),

@@ -75,19 +75,13 @@ pub trait Coded: Error {
     }
 
     /// Returns the error that this one only passes on.
-    fn passed_on(&self) -> Option<&dyn Coded> {
+    fn passed_on(&self) -> Option<&(dyn Coded + 'static)> {
         None
     }
 
-    /// Returns what to do about it, if that depends on more than the code.
-    fn help(&self) -> Option<String> {
-        self.passed_on().and_then(Coded::help)
-    }
-
-    /// Returns what it names that advice on its code refers to by a placeholder, such as `PLACE`: the placeholder and
-    /// the value.
-    fn values(&self) -> Vec<(&'static str, String)> {
-        self.passed_on().map(Coded::values).unwrap_or_default()
+    /// Returns what it names, for advice on its code.
+    fn named(&self) -> Vec<Named> {
+        self.passed_on().map(Coded::named).unwrap_or_default()
     }
 
     /// Returns the text that contains the error, and the error's place in it.
@@ -96,9 +90,30 @@ pub trait Coded: Error {
     }
 
     /// Returns the errors that together led to this one, such as one for each mirror.
-    fn related(&self) -> Vec<&dyn Coded> {
+    fn related(&self) -> Vec<&(dyn Coded + 'static)> {
         self.passed_on().map(Coded::related).unwrap_or_default()
     }
+}
+
+/// Something that an error names, and that advice on it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named {
+    /// A known image, by its ID.
+    Image(String),
+    /// A file or a folder, as the user named it.
+    File(String),
+    /// A unit's port.
+    Port(String),
+    /// The USB ID of a unit.
+    UsbId(String),
+    /// A disk that can't be checked, such as `sda`.
+    Disk(String),
+    /// The folder on which a disk is mounted.
+    Mount(String),
+    /// A swap device, such as `/dev/sda2`.
+    Swap(String),
+    /// The UUID of a device on USB4 or Thunderbolt.
+    Uuid(String),
 }
 
 /// A text with the place of an error in it.
@@ -112,12 +127,12 @@ pub struct Quote<'a> {
     pub at: Option<Range<usize>>,
 }
 
-impl<E: Coded> Coded for Box<E> {
+impl<E: Coded + 'static> Coded for Box<E> {
     fn label(&self) -> Label {
         (**self).label()
     }
 
-    fn passed_on(&self) -> Option<&dyn Coded> {
+    fn passed_on(&self) -> Option<&(dyn Coded + 'static)> {
         Some(&**self)
     }
 }
@@ -135,8 +150,7 @@ impl<E: Coded> Coded for Box<E> {
 pub struct Failure {
     label: Label,
     message: String,
-    help: Option<Box<str>>,
-    values: Box<[(&'static str, String)]>,
+    named: Box<[Named]>,
     cause: Cause,
     related: Box<[AnyFailure]>,
 }
@@ -157,14 +171,7 @@ enum Cause {
 impl Failure {
     /// Makes a failure that says what happened and where.
     pub fn new(label: Label, message: impl Into<String>) -> Self {
-        Self {
-            label,
-            message: message.into(),
-            help: None,
-            values: Box::default(),
-            cause: Cause::Itself,
-            related: Box::default(),
-        }
+        Self { label, message: message.into(), named: Box::default(), cause: Cause::Itself, related: Box::default() }
     }
 
     /// Adds the error that led to it, of which only the text counts, such as the system's.
@@ -173,19 +180,10 @@ impl Failure {
         Self { cause: Cause::Uncoded(cause.into()), ..self }
     }
 
-    /// Adds what to do about it, where that depends on more than the code.
+    /// Adds what it names, for the advice on its code.
     #[must_use]
-    pub fn helped(self, help: impl Into<Option<String>>) -> Self {
-        Self { help: help.into().map(Into::into), ..self }
-    }
-
-    /// Adds what a placeholder in the help of its code stands for.
-    #[must_use]
-    pub fn naming(mut self, placeholder: &'static str, value: impl Into<String>) -> Self {
-        let mut values = self.values.into_vec();
-        values.push((placeholder, value.into()));
-        self.values = values.into_boxed_slice();
-        self
+    pub fn naming(self, named: Named) -> Self {
+        Self { named: [self.named.into_vec(), vec![named]].concat().into(), ..self }
     }
 
     /// Adds the errors that together led to it, such as that of each mirror.
@@ -211,25 +209,21 @@ impl Coded for Failure {
         self.label
     }
 
-    fn passed_on(&self) -> Option<&dyn Coded> {
+    fn passed_on(&self) -> Option<&(dyn Coded + 'static)> {
         match &self.cause {
             Cause::Itself | Cause::Uncoded(_) => None,
             Cause::Shown(cause) | Cause::Included(cause) => Some(cause.coded()),
         }
     }
 
-    fn help(&self) -> Option<String> {
-        self.help.as_deref().map(str::to_owned).or_else(|| self.passed_on()?.help())
+    fn named(&self) -> Vec<Named> {
+        let passed_on = self.passed_on().map(Coded::named).unwrap_or_default();
+        self.named.iter().cloned().chain(passed_on).collect()
     }
 
-    fn values(&self) -> Vec<(&'static str, String)> {
-        let passed_on = self.passed_on().map(Coded::values).unwrap_or_default();
-        self.values.iter().cloned().chain(passed_on).collect()
-    }
-
-    fn related(&self) -> Vec<&dyn Coded> {
+    fn related(&self) -> Vec<&(dyn Coded + 'static)> {
         let passed_on = self.passed_on().map(Coded::related).unwrap_or_default();
-        self.related.iter().map(|failure| failure.coded() as &dyn Coded).chain(passed_on).collect()
+        self.related.iter().map(AnyFailure::coded).chain(passed_on).collect()
     }
 }
 
@@ -261,7 +255,7 @@ impl AnyFailure {
         self.0.code()
     }
 
-    /// Makes it the cause of an error that says what it stopped. Kind, code and help stay.
+    /// Makes it the cause of an error that says what it stopped. Kind, code and advice stay.
     #[must_use]
     pub fn stopping(self, what: impl Into<String>) -> Self {
         let failure = Failure::new(self.0.label(), what);
@@ -272,13 +266,6 @@ impl AnyFailure {
     #[must_use]
     pub fn about(self, name: impl fmt::Display) -> Self {
         let failure = Failure::new(self.0.label(), format!("{name}: {self}"));
-        Failure { cause: Cause::Included(self), ..failure }.into()
-    }
-
-    /// Replaces the help: what to do about it.
-    #[must_use]
-    pub fn helped(self, help: String) -> Self {
-        let failure = Failure::new(self.0.label(), self.to_string()).helped(help);
         Failure { cause: Cause::Included(self), ..failure }.into()
     }
 }
@@ -334,7 +321,7 @@ macro_rules! coded {
                 $crate::coded!(@label self [] $($arms)*)
             }
 
-            fn passed_on(&self) -> Option<&dyn $crate::Coded> {
+            fn passed_on(&self) -> Option<&(dyn $crate::Coded + 'static)> {
                 $crate::coded!(@passed_on self [] $($arms)*)
             }
         }

@@ -14,6 +14,6 @@ pub mod text;
 pub mod tlp;
 mod transport;
 
-pub use failure::{AnyFailure, Coded, Failure, Kind, Label, ParseError, Quote};
+pub use failure::{AnyFailure, Coded, Failure, Kind, Label, Named, ParseError, Quote};
 pub use tlp::Bdf;
 pub use transport::TransportKind;

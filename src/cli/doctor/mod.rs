@@ -27,7 +27,7 @@ use crate::unit::facts::{Facts, FlashChip};
 use crate::unit::{self, NoUnit, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{AnyFailure, Failure, Kind, Named};
 use asm2464_chip::code::TextKind;
 use asm2464_dock::files::{atomic, file};
 use asm2464_dock::pcap::Capture;
@@ -350,7 +350,7 @@ fn report_of_several(ports: &[Box<dyn Port>]) -> Failure {
     let devices: Vec<String> = ports.iter().map(|port| port.location().to_string()).collect();
     let message = format!("a report is of one unit, and there are {}: {}", devices.len(), devices.join(", "));
     let failure = Failure::new(Kind::Refused.code("asmpatch::doctor::several"), message);
-    devices.into_iter().fold(failure, |failure, device| failure.naming("PORT", device))
+    devices.into_iter().fold(failure, |failure, device| failure.naming(Named::Port(device)))
 }
 
 fn write_report(path: &Path, facts: &Facts, is_silent: bool) -> Result<(), AnyFailure> {

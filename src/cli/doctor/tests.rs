@@ -16,7 +16,7 @@ use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Bay, BusSpeed, Location, Port as _, Storage};
 use asm2464_host::usb::sysfs::{BayDisk, Process};
 
-use crate::cli::command_line::is_for_docks;
+use crate::cli::advice::is_for_docks;
 use crate::cli::invocation::Invocation;
 
 use super::{WordedDiagnosis, WordedLine, issue_form};
@@ -506,7 +506,7 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
         message: format!(
             "the unit at virtual:/home/{OWNER} is in use by {OWNER} (mounted at /media/{OWNER}/\u{1b}[2J)"
         ),
-        values: vec![("PLACE", format!("/media/{OWNER}"))],
+        named: vec![asm2464::Named::Mount(format!("/media/{OWNER}"))],
     };
     for image in [practice::image(), practice::open_image(), patched()] {
         let mut seen = examined("", &image, DoctorOptions { no_write: false, compare: true });

@@ -1,6 +1,8 @@
 //! The table's entries for files, images, patches, downloads and asmpatch itself.
 
-use super::{ErrorEntry, HelpPart};
+use std::borrow::Cow;
+
+use super::{AdvicePart, ErrorEntry};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
@@ -24,21 +26,23 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::cache::access", "make it a folder that you may write to, or name another with `--cache-dir`";
     "asmpatch::cache::no_folder", "set HOME, or name a folder with `--cache-dir`";
     "asmpatch::completions::folder" | "asmpatch::man::write", "name a folder that you may write to";
-    "asmpatch::config::checksum",
-        "the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back";
+    "asmpatch::config::checksum", (
+        "the chip ignores a block whose checksum is wrong; `restore` writes a backup back"
+        ["list the backups" "backup --list"]);
     "asmpatch::config::kind", "`asmpatch help formats` lists the fields and their values";
-    "asmpatch::config::length", "read the unit again with `asmpatch backup`";
+    "asmpatch::config::length",
+        ["read the unit again" "backup"];
     "asmpatch::config::magic",
         "an erased flash reads as 0xff here; the chip then uses the identity in its ROM";
-    "asmpatch::config::no_block",
-        "the boot loader can't read the flash, so the unit needs firmware first: `asmpatch doctor` prints the \
-         commands that give it some, with the backups that may be its own";
+    "asmpatch::config::no_block", (
+        "the boot loader can't read the flash, so the unit needs firmware first"
+        ["see the commands that give it firmware, with its backups" "doctor"]);
     "asmpatch::config::no_firmware",
         "changing a field erases the whole slot, so the firmware has to be written again too: write both together, \
          with `flash FILE --serial TEXT`. Nothing was written";
     "asmpatch::config::text", "shorten the text, and use printable ASCII only";
     "asmpatch::demo::check",
-        "this is a bug in asmpatch: please report it with the output of `asmpatch demo -v`";
+        "this is a bug in asmpatch: please report it with the output of `demo -v`";
     "asmpatch::demo::setup",
         "the demo needs a folder to write to; `--keep DIR` names another one";
     "asmpatch::devices::duplicate", "each ID has one entry: remove this one";
@@ -51,8 +55,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "code for another processor would crash the chip; build it with SDCC for mcs51";
     "asmpatch::elf::malformed",
         "link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`";
-    "asmpatch::elf::no_image",
-        "the expected bytes come from the image: name it with `--image`, or fetch it with `asmpatch download`";
+    "asmpatch::elf::no_image", (
+        "the expected bytes come from the image: name it with `--image`" ["or fetch the default one" "download"]);
     "asmpatch::elf::outside",
         "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); \
          the image must be long enough, too";
@@ -72,28 +76,27 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::md5_only",
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
          flash it";
-    "asmpatch::fetch::mirrors",
-        "each reason is below; you can give a copy from elsewhere: `asmpatch download {ID} --from {COPY}`";
+    "asmpatch::fetch::mirrors", ("each reason is below" ["give a copy from elsewhere" "download {ID} --from {COPY}"]);
     "asmpatch::fetch::nested", "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors",
-        "give a file or an address that has it: `asmpatch download {ID} --from {COPY}`";
-    "asmpatch::fetch::no_network",
-        "no mirror could be reached: check the network and the proxy settings (HTTPS_PROXY); each reason is below. \
-         `asmpatch download {ID} --from {COPY}` needs no network";
+        ["give a file or an address that has it" "download {ID} --from {COPY}"];
+    "asmpatch::fetch::no_network", (
+        "no mirror could be reached: check the network and the proxy settings (HTTPS_PROXY); each reason is below"
+        ["a copy from elsewhere needs no network" "download {ID} --from {COPY}"]);
     "asmpatch::fetch::not_inside",
         "name one of these if it is a known image, or add a manifest for it with `--manifest-dir`. Don't run programs to \
          get at an image";
-    "asmpatch::fetch::offline",
-        "run the command once without --offline, or give a file that has the image: `asmpatch download {ID} --from \
-         {COPY}`";
+    "asmpatch::fetch::offline", (
+        "run the command once without --offline" ["or give a file that has the image" "download {ID} --from {COPY}"]);
     "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image",
-        "if it is the one that you want, download it under its own name: `asmpatch download {ID}`";
-    "asmpatch::fetch::other_kind",
-        "it is not damaged: `info` shows what is in it, and `wrap` makes an image of code. Or fetch the image itself";
-    "asmpatch::fetch::other_version",
+        {"if it is the one that you want, download it under its own name" "image" "ID"};
+    "asmpatch::fetch::other_kind", (
+        "it is not damaged, and `wrap` makes an image of code. Or fetch the image itself"
+        ["see what is in it" "info {FILE}"]);
+    "asmpatch::fetch::other_version", (
         "length, magic, checksum and CRC-32 are valid, so it is not damaged: it is not the image that you asked for. \
-         `asmpatch download --list` shows the known ones; `--manifest-dir` adds one";
+         `--manifest-dir` adds one to those that are known" ["list the known images" "download --list"]);
     "asmpatch::fetch::sha256",
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
     "asmpatch::fetch::size",
@@ -139,30 +142,29 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
          (package ca-certificates); a browser may do without";
     "asmpatch::http::too_large", "no firmware is that large, so this is another file; check the address";
-    "asmpatch::image::checksum" | "asmpatch::image::crc",
-        "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again: `asmpatch download {IMAGE}`. \
-         `asmpatch download --list` shows the known images";
-    "asmpatch::image::empty",
-        "the file was probably never written; fetch it again: `asmpatch download {IMAGE}`. `asmpatch download --list` shows \
-         the known images";
+    "asmpatch::image::checksum" | "asmpatch::image::crc", (
+        "bytes of the image were changed; the chip's boot loader would not start it"
+        ["fetch it again" "download {IMAGE}"] ["list the known images" "download --list"]);
+    "asmpatch::image::empty", (
+        "the file was probably never written" ["fetch it again" "download {IMAGE}"]
+        ["list the known images" "download --list"]);
     "asmpatch::image::is_archive",
-        "if the vendor's firmware is in it, `download --from FILE -o IMAGE` takes it out of a zip archive or an \
-         updater; unpack any other archive first";
-    "asmpatch::image::is_backup", "`asmpatch restore {FILE}` writes it to the unit again";
+        "`download --from FILE` takes a known image out of a zip archive or an updater; unpack any other archive first";
+    "asmpatch::image::is_backup",
+        ["write it to the unit again" "restore {FILE}"];
     "asmpatch::image::is_code",
         "`wrap FILE -o IMAGE` makes an image of it";
     "asmpatch::image::is_flash",
         "only a copy of a flash in whole sectors of 4 KiB, with its bytes in their order, or of its first 256 bytes \
          can be used: `restore COPY`, or `flash IMAGE --config-from COPY`";
     "asmpatch::image::is_other",
-        "no command takes it in place of an image; an image is what `asmpatch download` fetches, or what `asmpatch \
-         wrap` makes of code";
+        "no command takes it in place of an image; an image is what `download` fetches, or what `wrap` makes of code";
     "asmpatch::image::is_receipt", "name the image that it is about: the same name without `.toml`";
     "asmpatch::image::is_text",
-        "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
-    "asmpatch::image::length",
-        "a truncated image does not boot; check that it is an ASM2464PD image, or fetch it again: `asmpatch download {IMAGE}`. \
-         `asmpatch download --list` shows the known images";
+        "an image is what `download` fetches, or what `wrap` makes of Intel HEX, ELF or raw code";
+    "asmpatch::image::length", (
+        "a truncated image does not boot; check that it is an ASM2464PD image"
+        ["or fetch it again" "download {IMAGE}"] ["list the known images" "download --list"]);
     "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";
@@ -175,9 +177,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::manifest::unknown_image", "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value",
         "no download can succeed with this value; `asmpatch help formats` describes every key";
-    "asmpatch::patch::already_patched",
-        "to change the set, first `asmpatch unpatch {FILE} -o original.bin`, with the same `--patch-dir` if it has patches of \
-         your own; then patch the original";
+    "asmpatch::patch::already_patched", (
+        ["to change the set, undo the patches first, with the same `--patch-dir` if it has patches of your own"
+         "unpatch {FILE} -o original.bin"] "then patch the original");
     "asmpatch::patch::config_conflict", "leave one of them out";
     "asmpatch::patch::conflicts", "leave one of them out; with `--no-defaults` the set starts empty";
     "asmpatch::patch::duplicate_id", "receipts name patches by id, so each needs its own; rename the new one";
@@ -195,25 +197,26 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::patch::missing",
         "name the folder of their files with `--patch-dir`, or put the files beside the receipt";
     "asmpatch::patch::none", "with `--no-defaults`, name at least one with `--patch ID`";
-    "asmpatch::patch::not_for_image",
-        "no GPU runtime drives a version of the vendor's firmware other than 240417, so no other has patches: flash \
-         240417 (`asmpatch download 240417`) or the open firmware (`asmpatch download ed4e39b`). For any other use, \
-         leave the patch out";
+    "asmpatch::patch::not_for_image", (
+        "no GPU runtime drives a version of the vendor's firmware other than 240417, so no other has patches. For any \
+         other use, leave the patch out" ["for a GPU runtime, flash the open firmware" "flash ed4e39b"]
+        ["or patch 240417" "patch 240417 -o patched.bin"]);
     "asmpatch::patch::not_patched", "there is nothing to undo: the file is the original already";
     "asmpatch::patch::overlap",
         "the image has room for only one of them; leave the other out, or write one patch that does both";
     "asmpatch::patch::past_end",
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
     "asmpatch::patch::requires", "one without the other is untested; add the other with `--patch ID`";
-    "asmpatch::patch::unknown_changes",
+    "asmpatch::patch::unknown_changes", (
         "nothing was changed. If the changes are patches of your own, name their folder with `--patch-dir`; otherwise \
-         the file is damaged: fetch the image again: `download ID`, with its ID (`asmpatch download --list`)";
-    "asmpatch::patch::unknown_id",
-        "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
-    "asmpatch::patch::unknown_image",
+         the file is damaged: fetch the image again, with `download ID`" ["list the known images" "download --list"]);
+    "asmpatch::patch::unknown_id", (
+        "`--patch-dir` adds a folder of your own" ["list the known patches" "patch --list"]);
+    "asmpatch::patch::unknown_image", (
         "nothing was changed. No GPU runtime drives a version of the vendor's firmware other than 240417, so no other \
-         has patches: flash 240417 (`asmpatch download 240417`) or the open firmware (`asmpatch download ed4e39b`). \
-         `--patch-dir` adds patches of your own";
+         has patches; `--patch-dir` adds patches of your own"
+        ["for a GPU runtime, flash the open firmware" "flash ed4e39b"]
+        ["or patch 240417" "patch 240417 -o patched.bin"]);
     "asmpatch::pcap::busy", "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", "name a new file, or an earlier capture, which is replaced";
@@ -259,20 +262,20 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "flashing would change other fields of the unit than the patches name; patch the original again";
     "asmpatch::verify::receipt_digest",
         "the file was changed after it was written, or the receipt belongs to another file";
-    "asmpatch::verify::unknown_base",
-        "bytes outside the patches were changed, or it is another version. Name the image that it was with \
-         `--image`, as `asmpatch download --list` names it, and have it in the cache: then every differing byte is shown. An image with patches of your own needs `--patch-dir`";
-    "asmpatch::verify::unknown_image", "name a known image; `asmpatch info {FILE}` shows which one a file is";
+    "asmpatch::verify::unknown_base", (
+        "bytes outside the patches were changed, or it is another version. Name the image that it was with `--image`, \
+         and have it in the cache: then every differing byte is shown. An image with patches of your own needs \
+         `--patch-dir`" ["list the known images" "download --list"]);
+    "asmpatch::verify::unknown_image", ("name a known image" ["see which one a file is" "info {FILE}"]);
     "asmpatch::verify::unknown_patch",
         "name the folder of its file with `--patch-dir`, or put the file beside the receipt";
     "asmpatch::wrap::hex", "the file is damaged, or is not Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", "the file is cut off; write it again with the linker";
-    "asmpatch::wrap::is_image", "there is nothing to wrap; `asmpatch info {FILE}` shows what it is";
+    "asmpatch::wrap::is_image", ("there is nothing to wrap" ["see what it is" "info {FILE}"]);
     "asmpatch::wrap::no_code",
         "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (`asmpatch help firmware-authors`)";
     "asmpatch::wrap::no_reset_vector",
-        "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch \
-         make-patch`";
+        "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `make-patch`";
     "asmpatch::wrap::outside",
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
     "asmpatch::wrap::text",

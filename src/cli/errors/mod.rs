@@ -3,27 +3,38 @@
 //! An error says what happened and where, and carries its kind and a stable code. `files` and `units` hold an entry for
 //! each code, or for several with the same advice. docs/errors.md is generated from them.
 
-use crate::failure::shown_code;
-use asm2464::{Coded, Kind};
+use std::borrow::Cow;
+use std::error::Error;
 
+use crate::failure::shown_code;
+use asm2464::{AnyFailure, Coded, Kind, Label, Named};
+use derive_more::Display;
+
+use super::advice::{AdvicePart, worded};
+use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
 use crate::advice::Hands;
-use crate::shell;
 
-/// Builds the entries, each written as `"code" | "other code", "help";`. A help has texts, names of [`Hands`], in
-/// brackets the options with which to run the same command again, and in braces the argument that the error gives
-/// several values, for the same command with each.
+/// Builds the entries, each written as `"code" | "other code", advice;`. An advice is one part, or several
+/// in parentheses: a text; a name of [`Hands`]; in brackets a command and what it is for; in braces what the same command
+/// is for, the argument's ID and the slot that the error fills, with `each` before it if each value has its own command.
 macro_rules! entries {
-    ($($($code:literal)|+, $($first:ident)? $($text:literal $($hands:ident)? $([$options:literal])? $({$id:literal $value:literal})?)*;)*) => {
-        &[$(ErrorEntry {
-            codes: &[$($code),+],
-            help: &[
-                $(HelpPart::Hands(Hands::$first),)?
-                $(HelpPart::Text($text), $(HelpPart::Hands(Hands::$hands),)? $(HelpPart::Again($options),)?
-                    $(HelpPart::EachAgain { id: $id, value: $value },)?)*
-            ],
-        }),*]
+    ($($($code:literal)|+, $advice:tt;)*) => {
+        &[$(ErrorEntry { codes: &[$($code),+], advice: entries!(@advice $advice) }),*]
     };
+    (@advice ($($part:tt)*)) => { &[$(entries!(@part $part)),*] };
+    (@advice $part:tt) => { &[entries!(@part $part)] };
+    (@part [$purpose:literal $line:literal]) => {
+        AdvicePart::Run { purpose: $purpose, line: $line }
+    };
+    (@part {$purpose:literal $id:literal $slot:literal}) => {
+        AdvicePart::Again { purpose: $purpose, id: $id, slot: $slot, is_each: false }
+    };
+    (@part {$purpose:literal each $id:literal $slot:literal}) => {
+        AdvicePart::Again { purpose: $purpose, id: $id, slot: $slot, is_each: true }
+    };
+    (@part $hands:ident) => { AdvicePart::Hands(Hands::$hands) };
+    (@part $text:literal) => { AdvicePart::Text(Cow::Borrowed($text)) };
 }
 
 mod files;
@@ -57,56 +68,47 @@ pub enum Exit {
 /// One entry of the table.
 struct ErrorEntry {
     codes: &'static [&'static str],
-    help: &'static [HelpPart],
+    advice: &'static [AdvicePart],
 }
 
-/// A part of a help text.
-enum HelpPart {
-    /// The same for every unit.
-    Text(&'static str),
-    /// What you do with your hands.
-    Hands(Hands),
-    /// The same command with these options.
-    Again(&'static str),
-    /// The same command for each value that the error gives an argument, a line each.
-    EachAgain {
-        /// The argument's ID.
-        id: &'static str,
-        /// The placeholder of its values.
-        value: &'static str,
-    },
+/// An error with advice of its own, in place of its code's.
+#[derive(Debug, Display)]
+#[display("{error}")]
+pub struct Advised {
+    /// The error.
+    pub error: AnyFailure,
+    /// The advice.
+    pub advice: Vec<AdvicePart>,
 }
 
-impl ErrorEntry {
-    /// Returns the help text for the units that the command line names. `values` are the error's own.
-    fn help(&self, values: &[(&'static str, String)], run: &Invocation) -> String {
-        let word = |part: &HelpPart| match part {
-            HelpPart::Text(text) => (*text).to_owned(),
-            HelpPart::Hands(hands) => run.by_hand(*hands).to_owned(),
-            HelpPart::EachAgain { id, value } => {
-                let mut commands = String::new();
-                for (_, value) in values.iter().filter(|(name, _)| name == value) {
-                    let again = if run.is_unknown() {
-                        format!("asmpatch ... --{id} {}", shell::word(value))
-                    } else {
-                        run.again().without("all").with(id, value).to_string()
-                    };
-                    commands = commands + "\n`" + &again + "`";
-                }
-                if commands.is_empty() { format!(" `--{id} {value}`") } else { commands }
-            }
-            HelpPart::Again(options) if run.is_unknown() => format!("`{}`", options.trim_start()),
-            HelpPart::Again(options) => {
-                let command = run.again();
-                let has_dashes = command.words().iter().any(|word| word == "--");
-                let again = command.to_string();
-                match again.split_once(" -- ") {
-                    Some((own, operands)) if has_dashes => format!("`{own}{options} -- {operands}`"),
-                    _ => format!("`{again}{options}`"),
-                }
-            }
-        };
-        self.help.iter().map(word).collect()
+impl Advised {
+    /// Gives an error advice of its own, if there is some.
+    pub fn with(error: impl Into<AnyFailure>, advice: Vec<AdvicePart>) -> AnyFailure {
+        let error = error.into();
+        if advice.is_empty() { error } else { Self { error, advice }.into() }
+    }
+
+    /// Adds a step to what helps against an error.
+    pub fn also(error: AnyFailure, step: WordedStep) -> AnyFailure {
+        let mut advice = advice(error.coded()).to_vec();
+        advice.push(AdvicePart::Step(step));
+        Self::with(error, advice)
+    }
+}
+
+impl Error for Advised {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl Coded for Advised {
+    fn label(&self) -> Label {
+        self.error.coded().label()
+    }
+
+    fn passed_on(&self) -> Option<&(dyn Coded + 'static)> {
+        Some(self.error.coded())
     }
 }
 
@@ -121,17 +123,25 @@ fn entry(code: &str) -> Option<&'static ErrorEntry> {
 /// The entry of an error that has none. The tests of this module fail on such an error.
 const BUG: ErrorEntry = ErrorEntry {
     codes: &[],
-    help: &[HelpPart::Text(
+    advice: &[AdvicePart::Text(Cow::Borrowed(
         "asmpatch knows no advice for this error, which is a bug in asmpatch: please report it with the command and \
          everything it printed",
-    )],
+    ))],
 };
 
-fn entry_of(error: &dyn Coded) -> &'static ErrorEntry {
+/// Returns what to do about an error: its own advice if it has some, otherwise that of its code.
+pub fn advice<'a>(error: &'a (dyn Coded + 'static)) -> &'a [AdvicePart] {
+    let mut inner = Some(error);
+    while let Some(error) = inner {
+        if let Some(Advised { advice, .. }) = (error as &dyn Error).downcast_ref() {
+            return advice;
+        }
+        inner = error.passed_on();
+    }
     let code = shown_code(error);
     let known = entry(&code);
     debug_assert!(known.is_some(), "no entry for the code {code:?} of {error}");
-    known.unwrap_or(&BUG)
+    known.unwrap_or(&BUG).advice
 }
 
 impl From<Kind> for Exit {
@@ -150,10 +160,14 @@ impl From<Kind> for Exit {
     }
 }
 
-/// Returns what to do about an error: its own help if it has some, otherwise that of its code.
-pub fn help(error: &dyn Coded, run: &Invocation) -> String {
-    let values = error.values();
-    error.help().unwrap_or_else(|| run.completed_text(&entry_of(error).help(&values, run), &values))
+/// Returns what to do about an error, after this command.
+pub fn steps(error: &(dyn Coded + 'static), run: &Invocation) -> Vec<WordedStep> {
+    worded(advice(error), run, &error.named())
+}
+
+/// Returns what to do about an error as lines of text.
+pub fn help(error: &(dyn Coded + 'static), run: &Invocation) -> String {
+    lines(&steps(error, run)).join("\n")
 }
 
 /// Lists each code.
@@ -161,16 +175,7 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
     entries().flat_map(|entry| entry.codes).copied()
 }
 
-/// Lists each code with what to do about it.
-#[cfg(test)]
-pub fn each(run: &Invocation) -> impl Iterator<Item = (&'static str, String)> {
-    entries().flat_map(|entry| {
-        let help = run.completed_text(&entry.help(&[], run), &[]);
-        entry.codes.iter().map(move |code| (*code, help.clone()))
-    })
-}
-
-/// Returns what to do about an error with this code and these values of its own.
-pub fn help_by_code(code: &str, values: &[(&'static str, String)], run: &Invocation) -> Option<String> {
-    entry(code).map(|entry| run.completed_text(&entry.help(values, run), values))
+/// Returns what to do about an error with this code that names these; nothing for an unknown code.
+pub fn steps_by_code(code: &str, named: &[Named], run: &Invocation) -> Vec<WordedStep> {
+    entry(code).map(|entry| worded(entry.advice, run, named)).unwrap_or_default()
 }

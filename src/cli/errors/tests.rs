@@ -7,19 +7,23 @@ use std::{env, fs};
 
 use crate::devices::RULES_PATH;
 use crate::failure::shown_code;
-use asm2464::{Coded as _, Kind};
+use asm2464::{Coded as _, Kind, Named};
 use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
-use super::{Exit, entries, files, help_by_code, units};
-use crate::cli::command_line::is_for_docks;
+use super::{Exit, codes, entries, files, steps_by_code, units};
+use crate::cli::advice::{AdvicePart, is_for_docks};
+use crate::cli::flash::steps::WordedStep;
 use crate::cli::invocation::Invocation;
 
 const INTRODUCTION: &str = "\
 # Error codes
 
 Every error has a code, which stays the same across versions. asmpatch prints it on the error's first line, and with
-`--json` as `error.code`. This list has each code with the exit status that a command ends in, and what you can do.
+`--json` as `error.code`. This list has each code with the exit status that a command ends in, and what you can do. The
+program fills in the unit, the file and what else it knows, and prints each command on a line of its own; with `--json`,
+`error.steps` has each step with its `purpose`, who can take it (`applicability`) and its `command`. A command without
+`asmpatch` before it lacks something that only you know.
 
 `ERRORS=overwrite cargo test --lib errors` generates this file from the table in `src/cli/errors`.
 
@@ -66,6 +70,15 @@ fn sources() -> Vec<(PathBuf, String)> {
 
 /// The names that codes begin with: the program's and its libraries'. The program shows all under its own.
 const NAMES: [&str; 2] = ["asmpatch::", "asm2464::"];
+
+/// Each code with what to do about it, on one line.
+fn each(run: &Invocation) -> impl Iterator<Item = (&'static str, String)> {
+    let row = |code| {
+        let notes: Vec<String> = steps_by_code(code, &[], run).iter().map(WordedStep::note).collect();
+        (code, notes.join("; "))
+    };
+    codes().map(row)
+}
 
 /// Every kind.
 const KINDS: [Kind; 14] = [
@@ -171,7 +184,7 @@ fn no_error_of_the_library_names_a_flag_or_a_command() {
 
 #[test]
 fn the_document_lists_the_table() {
-    let mut rows: Vec<_> = super::each(&Invocation::default()).collect();
+    let mut rows: Vec<_> = each(&Invocation::default()).collect();
     rows.sort_by_key(|(code, _)| *code);
     let labels = labels();
     let mut text = INTRODUCTION.to_owned();
@@ -186,10 +199,36 @@ fn the_document_lists_the_table() {
     assert!(is_current, "out of date: run `ERRORS=overwrite cargo test --lib errors`");
 }
 
+#[test]
+fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
+    let slots = ["ID", "IMAGE", "COPY", "FILE", "DIR", "VID:PID", "PORT", "DISK", "PLACE", "DEVICE", "UUID"];
+    for entry in entries() {
+        for part in entry.advice {
+            match part {
+                AdvicePart::Text(text) => {
+                    let commands = text.replace("`asmpatch help", "");
+                    assert!(!commands.contains("`asmpatch "), "{:?}: {text}", entry.codes);
+                }
+                AdvicePart::Run { line, .. } => {
+                    let words: Vec<&str> = line.split([' ', '|', '>']).collect();
+                    let unknown = words.iter().filter_map(|word| word.strip_prefix('{')?.strip_suffix('}'));
+                    assert!(unknown.into_iter().all(|slot| slots.contains(&slot)), "{line}");
+                    let own = line.split(" | ").next().and_then(|line| line.split(" > ").next()).unwrap_or_default();
+                    let words = own.split(' ').map(|word| if word.starts_with('{') { "240417" } else { word });
+                    let parsed = Invocation::parse(std::iter::once("asmpatch").chain(words));
+                    assert!(own.starts_with("$ ") || parsed.is_ok(), "{line}");
+                }
+                AdvicePart::Again { slot, .. } => assert!(slots.contains(slot), "{slot}"),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// `restore` and `config set` end in the same errors as `flash`.
 #[test]
 fn an_option_that_flash_alone_has_is_named_with_the_command() {
-    for (code, help) in super::each(&Invocation::default()) {
+    for (code, help) in each(&Invocation::default()) {
         for quoted in help.split('`').skip(1).step_by(2) {
             let is_of_flash = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
             assert!(!is_of_flash || quoted.trim_start_matches("asmpatch ").starts_with("flash "), "{code}: `{quoted}`");
@@ -199,8 +238,8 @@ fn an_option_that_flash_alone_has_is_named_with_the_command() {
 
 #[test]
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
-    let help = help_by_code("asmpatch::usb::permission", &[], &Invocation::default()).unwrap();
-    assert!(help.contains(RULES_PATH));
+    let steps = steps_by_code("asmpatch::usb::permission", &[], &Invocation::default());
+    assert!(steps[0].note().contains(RULES_PATH), "{steps:?}");
 }
 
 #[test]
@@ -216,9 +255,12 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
     let help = |words: &[&str]| super::help(&error, &Invocation::parse(words).unwrap());
     let advice = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
-    assert!(advice.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=sda`")), "{advice}");
+    assert!(
+        advice.ends_with(&format!("\n    asmpatch flash {quoted} --device 3-1.2 --unchecked-disk sda")),
+        "{advice}"
+    );
     let advice = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
-    assert!(advice.ends_with("`asmpatch flash --unchecked-disk=sda -- -fw.bin`"), "{advice}");
+    assert!(advice.ends_with("\n    asmpatch flash --unchecked-disk sda -- -fw.bin"), "{advice}");
 }
 
 #[test]
@@ -241,7 +283,7 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
         "asmpatch::sense::flash",
     ];
     let run = Invocation::default().at(&Location::Virtual("u".into()));
-    for (code, advice) in super::each(&run) {
+    for (code, advice) in each(&run) {
         assert!(!is_for_docks(&advice) || elsewhere.contains(&code), "{code}: {advice}");
     }
 }
@@ -249,13 +291,12 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
 #[test]
 fn units_that_a_command_cant_choose_between_come_with_the_command_for_each() {
     let run = Invocation::parse(["asmpatch", "restore", "my backup", "--yes", "--device", "AAAABBBB0060"]).unwrap();
-    for (code, begin) in [("ambiguous", "units flashed by other tools"), ("several", "name the one")] {
-        let ports = [("PORT", "3-1".to_owned()), ("PORT", "3-2.4".to_owned())];
-        let help = help_by_code(&format!("asmpatch::device::{code}"), &ports, &run).unwrap();
+    for code in ["ambiguous", "several"] {
+        let ports = ["3-1", "3-2.4"].map(|port| Named::Port(port.to_owned()));
+        let steps = steps_by_code(&format!("asmpatch::device::{code}"), &ports, &run);
         let quoted = if cfg!(windows) { "\"my backup\"" } else { "'my backup'" };
-        let commands = ["3-1", "3-2.4"].map(|port| format!("`asmpatch restore {quoted} --device {port}`"));
-        assert!(help.starts_with(begin), "{help}");
-        assert_eq!(help.lines().skip(1).collect::<Vec<_>>(), commands, "{help}");
+        let commands = ["3-1", "3-2.4"].map(|port| format!("asmpatch restore {quoted} --device {port}"));
+        assert_eq!(steps.iter().filter_map(|step| step.command.clone()).collect::<Vec<_>>(), commands, "{steps:?}");
     }
 }
 
@@ -264,11 +305,14 @@ fn a_name_with_a_pipes_or_a_redirections_character_stays_whole_in_a_printed_comm
     for name in ["é|.bin", "a>b.bin", "a -- b.bin"] {
         let run = Invocation::parse(["asmpatch", "flash", name]).unwrap();
         let word = crate::shell::word(name);
-        let help = help_by_code("asmpatch::device::several", &[("PORT", "3-1".to_owned())], &run).unwrap();
-        assert!(help.ends_with(&format!("`asmpatch flash {word} --device 3-1`")), "{help}");
-        let disk = [("DISK", "sda".to_owned())];
-        let help = help_by_code("asmpatch::device::unchecked_disk", &disk, &run).unwrap();
-        assert!(help.contains(&format!("`asmpatch flash {word} --unchecked-disk=sda`")), "{help}");
+        for (code, named, option) in [
+            ("several", Named::Port("3-1".to_owned()), "--device 3-1"),
+            ("unchecked_disk", Named::Disk("sda".to_owned()), "--unchecked-disk sda"),
+        ] {
+            let steps = steps_by_code(&format!("asmpatch::device::{code}"), &[named], &run);
+            let command = steps.iter().find_map(|step| step.command.clone());
+            assert_eq!(command, Some(format!("asmpatch flash {word} {option}")));
+        }
     }
 }
 
@@ -280,17 +324,20 @@ fn what_doctor_found_fills_in_its_advice_as_an_error_does() {
     let location = Location::Port("3-1.2".parse().unwrap());
     let run = Invocation::parse(["asmpatch", "doctor"]).unwrap().at(&location);
     let advice = |error: DiskError| {
-        let Problem { code, values, .. } = Problem::from(error);
-        help_by_code(&code, &values, &run).unwrap()
+        let Problem { code, named, .. } = Problem::from(error);
+        crate::cli::flash::steps::lines(&steps_by_code(&code, &named, &run)).join(
+            "
+",
+        )
     };
     let port = "3-1.2".parse().unwrap();
     let uses = vec![DiskUse { device: "sda1".into(), by: Use::Mounted("/mnt/a".into()) }];
     let mounted = advice(DiskError::InUse { port, uses });
-    assert!(mounted.contains("`umount /mnt/a`") && !mounted.contains("DEVICE"), "{mounted}");
+    assert!(mounted.contains("\n    umount /mnt/a\n") && !mounted.contains("swapoff"), "{mounted}");
     let port = "3-1.2".parse().unwrap();
     let disks = vec![UncheckedDisk { name: "sda".into(), why: "no node".into() }];
     let unchecked = advice(DiskError::Unchecked { port, disks });
-    assert!(unchecked.ends_with("`asmpatch doctor --device 3-1.2 --unchecked-disk=sda`"), "{unchecked}");
+    assert!(unchecked.ends_with("\n    asmpatch doctor --device 3-1.2 --unchecked-disk sda"), "{unchecked}");
 }
 
 #[test]
@@ -303,7 +350,7 @@ fn a_disk_in_use_is_refused_with_the_commands_that_free_it() {
     };
     let help = |uses: &[(&str, Use)]| super::help(&error(uses), &Invocation::default());
     let mounted = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Mounted("/mnt/b".to_owned()))]);
-    assert!(mounted.contains("first: `umount /mnt/a /mnt/b`. A disk"), "{mounted}");
+    assert!(mounted.contains("\n    umount /mnt/a /mnt/b\n"), "{mounted}");
     let both = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Swap)]);
-    assert!(both.contains("first: `umount /mnt/a`, `swapoff /dev/sda2`. A disk"), "{both}");
+    assert!(both.contains("\n    umount /mnt/a\n") && both.contains("\n    swapoff /dev/sda2\n"), "{both}");
 }

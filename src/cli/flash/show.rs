@@ -299,7 +299,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure, run: &Invocation) {
     let WrittenUnit { location, invoked, .. } = &failure.unit;
-    context::report_helped(failure, &steps::help(failure, run));
+    context::report_with(failure, &steps::help(failure, run));
     let steps = WordedStep::each(&failure.steps, run, invoked.serial.as_ref(), location);
     steps::lines(&steps).iter().for_each(|line| errln!("        {line}"));
 }
@@ -466,7 +466,7 @@ fn unit_json<'a>(
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
-            let error = ErrorJson::of(&failure.error, run).at(&unit.device).helped(steps::help(failure, run));
+            let error = ErrorJson::of(&failure.error, run).at(&unit.device).with_steps(steps::help(failure, run));
             let WrittenUnit { left, location, .. } = &failure.unit;
             let recovery = WordedStep::each(&failure.steps, run, failure.unit.invoked.serial.as_ref(), location);
             (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))

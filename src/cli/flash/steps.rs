@@ -20,7 +20,7 @@ use asm2464::flash::RegisterError;
 use asm2464_host::bridge::Location;
 use serde::Serialize;
 
-use crate::cli::command_line::by_hand_on;
+use crate::cli::advice::by_hand_on;
 use crate::cli::errors;
 use crate::cli::invocation::{Command, Invocation};
 use crate::cli::user_files;
@@ -57,6 +57,11 @@ impl WordedStep {
     /// A command that is right without a doubt.
     pub fn run(purpose: impl Into<Cow<'static, str>>, command: impl Display) -> Self {
         Self::told(purpose, Applicability::Certain, Some(command.to_string()))
+    }
+
+    /// A step for which only you know a value.
+    pub fn lacking(purpose: impl Into<Cow<'static, str>>) -> Self {
+        Self::told(purpose, Applicability::NeedsValue, None)
     }
 
     /// A command that is right if you want what its purpose says.
@@ -244,16 +249,18 @@ pub fn next(unit: &FlashUnit, job: &FlashJob, run: &Invocation) -> Option<Comman
     command(&unit.next_step(job)?.act, run, unit.chosen_serial(), unit.location()?)
 }
 
-/// Returns what to know about a run that stopped: the error's own help while nothing is written, and the unit's state.
-pub fn help(failure: &FlashFailure, run: &Invocation) -> String {
+/// Returns what to know about a run that stopped: the error's own advice while nothing is written, and the unit's state.
+pub fn help(failure: &FlashFailure, run: &Invocation) -> Vec<WordedStep> {
     let WrittenUnit { left, location, .. } = &failure.unit;
-    let mut help = String::new();
+    let mut steps = Vec::new();
     if matches!(left, StoppedState::Untouched | StoppedState::Unprotected) {
-        help = errors::help(&failure.error, &run.at(location)) + "\n";
+        steps = errors::steps(&failure.error, &run.at(location));
     } else if let Some(advice) = advice(&failure.error) {
-        help = format!("{advice}\n");
+        steps.push(WordedStep::hands(advice));
     }
-    help + &format!("the unit's state: {left}\n`asmpatch help recovery` lists every state that a unit can be in")
+    let state = format!("the unit's state: {left}\n`asmpatch help recovery` lists every state that a unit can be in");
+    steps.push(WordedStep::hands(state));
+    steps
 }
 
 /// Returns the advice on an error in the middle of a write, in addition to the advice on the unit's state.
@@ -281,23 +288,21 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
 pub fn lines(steps: &[WordedStep]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut asked: Option<&str> = None;
+    // Several commands for one purpose have it once.
     let mut said: Option<&str> = None;
     for WordedStep { purpose, question, command, .. } in steps {
         let question = question.as_deref();
         if question != asked {
             lines.extend(question.map(|question| format!("{question}:")));
-            asked = question;
+            (asked, said) = (question, None);
         }
         match command {
-            None => lines.push(purpose.to_string()),
-            Some(command) => {
-                if said != Some(purpose) {
-                    lines.push(format!("{purpose}:"));
-                }
-                lines.push(format!("    {command}"));
-                said = Some(purpose);
-            }
+            Some(_) if said == Some(&**purpose) => {}
+            Some(_) => lines.push(format!("{purpose}:")),
+            None => lines.extend(purpose.lines().map(str::to_owned)),
         }
+        lines.extend(command.as_ref().map(|command| format!("    {command}")));
+        said = Some(&**purpose);
     }
     lines
 }

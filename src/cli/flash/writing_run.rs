@@ -13,7 +13,7 @@ use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOut
 use crate::flash::observe::{self, Observation};
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{Act, InvokedCommand, NextStep, Writes, WrittenUnit};
+use crate::flash::recovery::{InvokedCommand, NextStep, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
 use crate::image::{Firmware, Images};
 use crate::unit::{self, Selector};
@@ -25,11 +25,13 @@ use asm2464_host::bridge::{Location, Port};
 
 use super::held;
 use super::screen::Screen;
-use super::{WritingArgs, ask, show, steps, summary};
+use super::steps::{self, WordedStep};
+use super::{WritingArgs, ask, show, summary};
+use crate::cli::advice::AdvicePart;
 use crate::cli::arguments::{self, Recording, opened};
 use crate::cli::bench::self_test::{self, SelfTest};
 use crate::cli::context::{self, Context, Deadlines};
-use crate::cli::errors::Exit;
+use crate::cli::errors::{Advised, Exit};
 use crate::cli::interrupt;
 use crate::cli::invocation::Invocation;
 
@@ -315,7 +317,7 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Prints a failure of one unit, with commands for that unit, and returns its exit status.
-    fn report_of(&self, unit: &FlashUnit, failure: &dyn Coded) -> Exit {
+    fn report_of(&self, unit: &FlashUnit, failure: &(dyn Coded + 'static)) -> Exit {
         context::report(failure, &self.context.invocation.for_one(unit.location()));
         Exit::from(failure.kind())
     }
@@ -344,8 +346,9 @@ impl<'a> WritingRun<'a> {
 fn untested(report: &FlashReport, run: &Invocation) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
     let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
-    let bench = steps::command(&Act::Bench, run, None, &report.location);
-    Failure::new(label, message).helped(bench.map(|bench| format!("once it is: `{bench}`"))).into()
+    let bench = run.at(&report.location).other("bench");
+    let step = WordedStep::run("once it is, measure it", bench);
+    Advised::with(Failure::new(label, message), vec![AdvicePart::Step(step)])
 }
 
 /// The question that offers a self-test: what it would measure with this firmware.

@@ -190,31 +190,33 @@ fn a_message_names_a_page_by_the_command_that_prints_it() {
     assert!(named > 25, "{named}");
 }
 
-/// Completes an error's help for a command on a dock whose ID is no known one.
-fn help(code: &str, line: &[&str]) -> String {
-    errors::help_by_code(code, &[], &Invocation::parse(line).unwrap()).unwrap()
-}
-
 #[test]
 fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
+    let command = |code: &str, line: &[&str]| {
+        let steps = errors::steps_by_code(code, &[], &Invocation::parse(line).unwrap());
+        steps.into_iter().find_map(|step| step.command)
+    };
+    let quoted = |line: &str| Some(if cfg!(windows) { line.replace('\'', "\"") } else { line.to_owned() });
     let line = ["asmpatch", "pcie", "--device", "3-1", "--usb-id", "1209:0001"];
-    let shown = help("asmpatch::pcie::no_completion", &line);
-    assert!(shown.contains("`asmpatch pcie reset --device 3-1 --usb-id 1209:0001`"), "{shown}");
-    let shown = help("asmpatch::usb::permission", &line);
-    assert!(shown.contains("`asmpatch udev --usb-id 1209:0001 | sudo tee /etc"), "{shown}");
-    let shown = help("asmpatch::patch::already_patched", &["asmpatch", "patch", "my fw.bin", "-o", "out.bin"]);
-    let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
-    assert!(shown.contains(&format!("`asmpatch unpatch {quoted} -o original.bin`")), "{shown}");
-    let shown = help("asmpatch::fetch::mirrors", &["asmpatch", "download", "ed4e39b"]);
+    let shown = command("asmpatch::pcie::no_completion", &line);
+    assert_eq!(shown, quoted("asmpatch pcie reset --device 3-1 --usb-id 1209:0001"));
+    let shown = command("asmpatch::usb::permission", &line).unwrap();
+    assert!(shown.starts_with("asmpatch udev --usb-id 1209:0001 | sudo tee /etc"), "{shown}");
+    let shown = command("asmpatch::patch::already_patched", &["asmpatch", "patch", "my fw.bin", "-o", "out.bin"]);
+    assert_eq!(shown, quoted("asmpatch unpatch 'my fw.bin' -o original.bin"));
+    let shown = command("asmpatch::image::is_backup", &["asmpatch", "flash", "backups/mine"]);
+    assert_eq!(shown, quoted("asmpatch restore backups/mine"));
     // Only the user knows the copy.
-    assert!(shown.contains("`download ed4e39b --from COPY`"), "{shown}");
-    let shown = help("asmpatch::image::is_backup", &["asmpatch", "flash", "backups/mine"]);
-    assert!(shown.contains("`asmpatch restore backups/mine`"), "{shown}");
+    let download = Invocation::parse(["asmpatch", "download", "ed4e39b"]).unwrap();
+    let steps = errors::steps_by_code("asmpatch::fetch::mirrors", &[], &download);
+    assert_eq!(steps[1].note(), "give a copy from elsewhere: `download ed4e39b --from COPY`");
+    assert_eq!(steps[1].command, None);
     // `list` shows every dock, and a virtual unit only if it is named.
-    let on = |location: &str| Invocation::default().at(&location.parse::<Location>().unwrap());
-    let help = |location| errors::help_by_code("asmpatch::usb::gone", &[], &on(location)).unwrap();
-    assert!(help("3-1").contains("`asmpatch list`"));
-    assert!(help("virtual:u").contains("`asmpatch list --device virtual:u`"));
+    for (location, expected) in [("3-1", "asmpatch list"), ("virtual:u", "asmpatch list --device virtual:u")] {
+        let run = Invocation::default().at(&location.parse::<Location>().unwrap());
+        let steps = errors::steps_by_code("asmpatch::usb::gone", &[], &run);
+        assert_eq!(steps[1].command.as_deref(), Some(expected));
+    }
 }
 
 /// The commands that go to a unit. `list` shows every dock.
@@ -229,16 +231,13 @@ fn the_advice_of_each_code_for_a_unit_at_a_port_parses_and_names_that_port() {
         let run = Invocation::parse(format!("asmpatch {line} --device 3-1").split(' ')).unwrap();
         let run = run.at(&"3-1".parse::<Location>().unwrap());
         for code in errors::codes() {
-            let advice = errors::help_by_code(code, &[], &run).unwrap();
-            let is_command = |line: &&str| {
-                let name = line.strip_prefix("asmpatch ").and_then(|rest| rest.split(' ').next());
-                name.is_some_and(|name| command().find_subcommand(name).is_some())
-            };
-            let own = advice.lines().map(str::trim).filter(is_command).map(str::to_owned);
-            for printed in quoted(&advice).into_iter().chain(own) {
+            let steps = errors::steps_by_code(code, &[], &run);
+            let commands: Vec<String> = steps.into_iter().filter_map(|step| step.command).collect();
+            let is_own = |command: &&String| command.starts_with("asmpatch ");
+            for printed in commands.iter().filter(is_own) {
                 checked += 1;
-                let fault = fault(&printed, false).or_else(|| {
-                    let words = words(&printed);
+                let fault = fault(printed, false).or_else(|| {
+                    let words = words(printed);
                     let is_on_unit = words.get(2).is_some() && ON_UNITS.contains(&&*words[1]);
                     let reads_files = ["--from", "--list"].iter().any(|option| words.iter().any(|word| word == option));
                     let names_port = words.windows(2).any(|pair| pair == ["--device", "3-1"]);

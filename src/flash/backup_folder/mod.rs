@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
-use asm2464::{Failure, Kind, text};
+use asm2464::{Failure, Kind, Named, text};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file;
@@ -260,14 +260,14 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
                 let shown = path.display().to_string();
                 let label = Kind::BadInput.code("asmpatch::backup::copy_without_block");
                 let message = format!("{shown} has no valid configuration block 0, though it is {extent}");
-                no_backup(Failure::new(label, message).naming("COPY", shown))
+                no_backup(Failure::new(label, message).naming(Named::File(shown)))
             })
         }
         kind => {
             let shown = path.display().to_string();
             let label = Kind::BadInput.code("asmpatch::backup::no_copy");
             let message = format!("{shown} is {kind}, expected the folder of a backup or a copy of a flash");
-            Err(no_backup(Failure::new(label, message).naming("COPY", shown)))
+            Err(no_backup(Failure::new(label, message).naming(Named::File(shown))))
         }
     }
 }

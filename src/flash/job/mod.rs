@@ -14,7 +14,7 @@ use std::sync::Arc;
 use asm2464::firmware::FirmwareVersion;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::scsi::runtime::Variables;
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{AnyFailure, Failure, Kind, Named};
 use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
@@ -451,7 +451,7 @@ impl FlashJob {
         let label = Kind::Refused.code("asmpatch::flash::unlisted_id");
         let message =
             format!("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID");
-        Some(Failure::new(label, message).naming("VID:PID", id.to_string()))
+        Some(Failure::new(label, message).naming(Named::UsbId(id.to_string())))
     }
 
     /// Returns the questions to ask before the accepted units are written, in order. If

@@ -69,7 +69,7 @@ fn the_plan_names_the_command_that_finds_the_unit_under_its_new_id() {
     let said = process::text(&refused);
     assert_eq!(refused.status.code(), Some(5), "{said}");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("`asmpatch list --usb-id 1209:2464`"), "{said}");
+    assert!(said.contains(": asmpatch config set vendor-id=0x1209 --device virtual:unit --usb-id 1209:2464"), "{said}");
     assert!(rig.cells() == before);
     let written = process::good(rig.home.path(), &[&words[..], &["--usb-id", "1209:2464"]].concat());
     let note = "the USB ID changes from 174C:2464 to 1209:2464: then `";

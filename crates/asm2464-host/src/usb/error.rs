@@ -63,7 +63,7 @@ impl Coded for UsbError {
         }
     }
 
-    fn passed_on(&self) -> Option<&dyn Coded> {
+    fn passed_on(&self) -> Option<&(dyn Coded + 'static)> {
         match self {
             Self::NoAccess { .. } | Self::Busy { .. } | Self::Gone { .. } => None,
             Self::Other(failure) => Some(&**failure),

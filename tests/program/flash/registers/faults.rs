@@ -75,7 +75,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);
         let command = Invocation::parse(["asmpatch", "restore", "other"]).unwrap();
         let help = steps::help(&failure, &command);
-        assert!(help.contains("That sector is unchanged"), "{help}");
+        assert!(help[0].purpose.contains("That sector is unchanged"), "{help:?}");
         let FlashFailure { steps, unit, .. } = &failure;
         let steps = WordedStep::each(steps, &command, None, &unit.location);
         let [back, on] = &steps[..] else { panic!("{steps:?}") };

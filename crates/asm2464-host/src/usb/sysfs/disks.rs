@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
 use asm2464::scsi::Lun;
-use asm2464::{Coded, Kind, Label};
+use asm2464::{Coded, Kind, Label, Named};
 use thiserror::Error;
 
 use super::{Sysfs, names, read};
@@ -102,21 +102,20 @@ impl Coded for DiskError {
         }
     }
 
-    /// `PLACE` is a mount's, `DEVICE` a swap device, `DISK` a disk that can't be checked.
-    fn values(&self) -> Vec<(&'static str, String)> {
+    fn named(&self) -> Vec<Named> {
         match self {
             Self::InUse { uses, .. } => {
-                let mut values = Vec::new();
+                let mut named = Vec::new();
                 for used in uses {
                     match &used.by {
-                        Use::Mounted(place) => values.push(("PLACE", place.clone())),
-                        Use::Swap => values.push(("DEVICE", format!("/dev/{}", used.device))),
+                        Use::Mounted(place) => named.push(Named::Mount(place.clone())),
+                        Use::Swap => named.push(Named::Swap(format!("/dev/{}", used.device))),
                         Use::HeldBy(_) | Use::Claimed => {}
                     }
                 }
-                values
+                named
             }
-            Self::Unchecked { disks, .. } => disks.iter().map(|disk| ("DISK", disk.name.clone())).collect(),
+            Self::Unchecked { disks, .. } => disks.iter().map(|disk| Named::Disk(disk.name.clone())).collect(),
         }
     }
 }

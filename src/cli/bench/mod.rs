@@ -285,6 +285,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::stock"), message).into());
     }
     check(&report, changes.as_deref(), args)?;
+    if !args.json && report.failed_row().is_some() {
+        outln!("next:\n    {}", context.invocation.at(&info.location).other("doctor"));
+    }
     Ok(Exit::Done)
 }
 

@@ -491,6 +491,9 @@ impl Player<'_> {
     fn list(&mut self, line: OsString, by: By) -> Result<Value, String> {
         let (ended, _) = self.run(&Next { line, verb: Verb::Reads, by }, &Trouble::default())?;
         let list: Value = serde_json::from_str(&ended.out).map_err(|error| format!("`list --json`: {error}"))?;
-        list["units"].get(0).cloned().ok_or_else(|| "`list` shows no unit".to_owned())
+        let device = format!("virtual:{}", self.history.unit_name);
+        let rows = list["units"].as_array().map_or(&[][..], Vec::as_slice);
+        let row = rows.iter().find(|row| row["device"] == device);
+        row.cloned().ok_or_else(|| "`list` doesn't show the unit".to_owned())
     }
 }

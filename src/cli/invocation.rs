@@ -307,6 +307,8 @@ impl Invocation {
         for given in &self.given {
             let travels = match given.spec.id.as_str() {
                 "usb_ids" | "device_dirs" => true,
+                // Nothing else finds virtual units, and `list` takes several.
+                "device" => command.subcommand == "list" && self.unit.is_none() && self.is_virtual(),
                 // `list` without a unit is about each.
                 "unchecked_disks" => self.is_for_one() && !(self.subcommand == "list" && self.named().is_empty()),
                 _ => false,
@@ -618,6 +620,10 @@ mod tests {
         assert_eq!(flash(&["asmpatch", "flash", "a.bin", "--all"]), "asmpatch flash a.bin --device 3-2");
         let two = ["asmpatch", "flash", "a.bin", "--device", "3-1", "--device", "3-2"];
         assert_eq!(flash(&two), "asmpatch flash a.bin --device 3-2");
+        // Nothing finds virtual units but their names.
+        let two = ["asmpatch", "flash", "a.bin", "--all", "--device", "virtual:a", "--device", "virtual:b"];
+        let list = invocation(&two).other("list").to_string();
+        assert_eq!(list, "asmpatch list --device virtual:a --device virtual:b");
         // One unit keeps the name that the user gave it.
         assert_eq!(flash(&["asmpatch", "flash", "a.bin", "--device", "LAB"]), "asmpatch flash a.bin --device LAB");
     }

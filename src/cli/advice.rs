@@ -27,6 +27,7 @@ const SEARCH: &str = "echo 1 | sudo tee /sys/bus/pci/rescan";
 pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
     let hands = |hands| WordedStep::hands(run.by_hand(hands));
     let told = |text: &str| WordedStep::hands(text.to_owned());
+    let search = |why: &'static str| WordedStep::run(why, SEARCH);
     let open = |why: String| WordedStep::if_yes(why, run.other(&format!("flash {OPEN_IMAGE}")));
     let patched = |why: String| {
         let patch = run.other(&format!("patch {DEFAULT_IMAGE} -o patched.bin"));
@@ -120,15 +121,7 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
             hands(Hands::OtherCable),
             told("then compare its flash with the image, by `verify --device`, and flash it"),
         ],
-        _ => against_tunnel(advice),
-    }
-}
-
-/// Words what helps against a finding about USB4 and Thunderbolt: nothing there is a unit.
-fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
-    let told = |text: &'static str| WordedStep::hands(text);
-    let search = |why: &'static str| WordedStep::run(why, SEARCH);
-    match advice {
+        // On USB4 and Thunderbolt, where nothing is a unit.
         Advice::Authorise(Some(uuid)) => {
             let enroll = format!("boltctl enroll --policy=auto {}", shell::word(uuid));
             vec![
@@ -189,7 +182,6 @@ fn against_tunnel(advice: &Advice) -> Vec<WordedStep> {
             ));
             steps
         }
-        _ => Vec::new(),
     }
 }
 

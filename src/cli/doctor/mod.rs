@@ -257,8 +257,10 @@ fn facts_in(path: &Path) -> Result<Facts, AnyFailure> {
 /// of a unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
+    let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
+    let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect };
     if let Some(path) = &args.from {
-        return diagnose_report(path, args);
+        return diagnose_report(path, wanted, args.json);
     }
     if let Some(path) = &args.report {
         user_files::refuse_existing(path, args.force || is_report(path))?;
@@ -282,7 +284,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut documents = Vec::new();
     for (port, unit) in ports.iter_mut().zip(units) {
         let facts = examine(&mut **port, unit, options, &images, interrupt)?;
-        let mut document = DoctorJson::of(&facts, args, &context.invocation)?;
+        let mut document = DoctorJson::of(&facts, wanted, &context.invocation);
         if facts.unit.state == BridgeState::BootLoader {
             document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
@@ -299,7 +301,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         documents.push(document);
     }
     if !tunnels.is_empty() {
-        let diagnosis = diagnose_tunnels(&tunnels, &crate::embedded::gpus()?, args.expect);
+        let diagnosis = diagnose_tunnels(&tunnels, &gpus, args.expect);
         let diagnosis = WordedDiagnosis::of(diagnosis, &Invocation::default());
         let (connected, usb4_exit) = match documents.is_empty() {
             true => ("over USB4 or Thunderbolt, and not over USB", diagnosis.exit()),
@@ -328,9 +330,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// Diagnoses an earlier report. What its steps run is for the host of that unit, so no command is printed.
-fn diagnose_report(path: &Path, args: &Args) -> Result<Exit, AnyFailure> {
+fn diagnose_report(path: &Path, wanted: Wanted<'_>, is_json: bool) -> Result<Exit, AnyFailure> {
     let facts = facts_in(path)?;
-    let mut document = DoctorJson::of(&facts, args, &Invocation::default())?;
+    let mut document = DoctorJson::of(&facts, wanted, &Invocation::default());
     for line in &mut document.diagnosis.lines {
         let mut steps = std::mem::take(&mut line.steps);
         for step in &mut steps {
@@ -338,7 +340,7 @@ fn diagnose_report(path: &Path, args: &Args) -> Result<Exit, AnyFailure> {
         }
         line.advise(steps);
     }
-    match args.json {
+    match is_json {
         true => print::json(&document),
         false => document.diagnosis.print(&facts.unit, true),
     }
@@ -383,16 +385,14 @@ impl DoctorJson {
     }
 
     /// Diagnoses a unit. `run` is the command that asks.
-    fn of(facts: &Facts, args: &Args, run: &Invocation) -> Result<Self, AnyFailure> {
-        let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
-        let diagnosis = diagnose(facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
-        let diagnosis = WordedDiagnosis::of(diagnosis, &run.at(&facts.unit.location));
-        Ok(Self {
+    fn of(facts: &Facts, wanted: Wanted<'_>, run: &Invocation) -> Self {
+        let diagnosis = WordedDiagnosis::of(diagnose(facts, wanted), &run.at(&facts.unit.location));
+        Self {
             unit: Some(facts.unit.clone()),
             part_revision: facts.part_revision.answer().copied(),
             flash_part: facts.flash_part.answer().copied(),
             ..Self::without_unit(diagnosis)
-        })
+        }
     }
 
     /// Adds what gives a unit in its boot loader its firmware again, as the advice on its firmware.

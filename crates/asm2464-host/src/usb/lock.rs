@@ -189,6 +189,14 @@ mod tests {
         "3-1.2".parse().unwrap()
     }
 
+    /// Waits until a lock is free: a process that another test starts has this one's files until it runs its program.
+    fn until(is_free: impl Fn() -> bool) {
+        let dropped = std::time::Instant::now();
+        while !is_free() {
+            assert!(dropped.elapsed().as_secs() < 10);
+        }
+    }
+
     #[test]
     fn the_lock_lies_in_a_place_that_every_program_finds() {
         assert!(!cfg!(unix) || UnitLock::path(&port()) == Path::new("/tmp/asm2464-3-1.2.lock"));
@@ -205,21 +213,14 @@ mod tests {
         drop(first);
         assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
         drop(second);
-        // A process that another test starts has this one's files until it runs its program.
-        let freed = std::time::Instant::now();
-        while other.try_lock().is_err() {
-            assert!(freed.elapsed().as_secs() < 10);
-        }
+        until(|| other.try_lock().is_ok());
         let error = UnitLock::take_at(&path, &port()).unwrap_err();
         assert_eq!(error.code(), "asm2464::usb::busy");
         assert!(error.to_string().ends_with(&format!(" (its lock: {})", path.display())), "{error}");
         #[cfg(target_os = "linux")]
         assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");
         drop(other);
-        let freed = std::time::Instant::now();
-        while !UnitLock::take_at(&path, &port()).is_ok_and(|lock| lock.is_held()) {
-            assert!(freed.elapsed().as_secs() < 10);
-        }
+        until(|| UnitLock::take_at(&path, &port()).is_ok_and(|lock| lock.is_held()));
     }
 
     #[cfg(unix)]

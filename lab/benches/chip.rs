@@ -10,7 +10,6 @@ use std::hint::black_box;
 use asm2464::firmware::Image;
 use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{Data, Driver, Speed};
-use asm2464_chip::spi_flash::MemoryFlash;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const LEN: usize = 0xFF00;
@@ -20,13 +19,13 @@ fn image(variable: &str) -> Option<Image> {
     Some(Image::parse(&file).expect("an image"))
 }
 
-fn boot(image: &Image) -> Driver<MemoryFlash> {
+fn boot(image: &Image) -> Driver {
     let mut unit = powered_on(image, Speed::Super);
     unit.enumerate().expect("it enumerates");
     unit
 }
 
-fn write_part(unit: &mut Driver<MemoryFlash>, data: &[u8]) {
+fn write_part(unit: &mut Driver, data: &[u8]) {
     let len = (data.len() as u32).to_be_bytes();
     let reply = unit.bulk_only(&[0xE3, 0x50, len[0], len[1], len[2], len[3]], Data::Out(data));
     assert_eq!(reply.expect("E3 is answered").status, 0);

@@ -8,7 +8,7 @@ use asm2464::firmware::Image;
 use asm2464_chip::chip::{Chip, Data, RunEnd, Speed, boot};
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::practice;
-use asm2464_chip::spi_flash::MemoryFlash;
+use asm2464_chip::spi_flash::SpiFlash;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$
@@ -17,7 +17,7 @@ const LOOP: [u8; 13] = [0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0x04, 0xF0, 0xDF,
 const ROUND: u64 = 400_000;
 
 fn instructions(criterion: &mut Criterion) {
-    let mut chip = Chip::power_on(CodeSpace::from_body(&LOOP), MemoryFlash::erased(), Speed::Super);
+    let mut chip = Chip::power_on(CodeSpace::from_body(&LOOP), SpiFlash::erased(), Speed::Super);
     assert_eq!(chip.run(ROUND), RunEnd::Budget, "the loop does not end");
     let mut group = criterion.benchmark_group("instructions");
     group.throughput(Throughput::Elements(ROUND));

@@ -7,7 +7,6 @@ use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{
     Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, PacketOut, RunEnd, Speed, Unanswered,
 };
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use crate::chip_images::{new_open, open, open_usb4, pattern, powered_on};
 
@@ -20,15 +19,15 @@ const BAR: u32 = 0x1000_0000;
 /// The address of the GPU's configuration space in a request.
 const GPU_CONFIG: u32 = 1 << 24;
 
-fn unit(speed: Speed) -> Driver<MemoryFlash> {
+fn unit(speed: Speed) -> Driver {
     unit_with(&open(), speed)
 }
 
-fn unit_with(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
+fn unit_with(image: &Image, speed: Speed) -> Driver {
     unit_on(image, Board::default(), speed)
 }
 
-fn unit_on(image: &Image, board: Board, speed: Speed) -> Driver<MemoryFlash> {
+fn unit_on(image: &Image, board: Board, speed: Speed) -> Driver {
     let mut unit = powered_on(image, speed);
     unit.chip.set_board(board);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000);
@@ -38,7 +37,7 @@ fn unit_on(image: &Image, board: Board, speed: Speed) -> Driver<MemoryFlash> {
 }
 
 /// F0: sends a TLP, or starts a stream of TLPs.
-fn send_tlp(unit: &mut Driver<MemoryFlash>, format: u8, mode: u8, addr: u32, value: u32) -> Result<(), Unanswered> {
+fn send_tlp(unit: &mut Driver, format: u8, mode: u8, addr: u32, value: u32) -> Result<(), Unanswered> {
     let mut data = Vec::new();
     data.extend(addr.to_le_bytes());
     data.extend([0; 4]);
@@ -47,13 +46,13 @@ fn send_tlp(unit: &mut Driver<MemoryFlash>, format: u8, mode: u8, addr: u32, val
 }
 
 /// F0: reads the completion: data, status, and 0 if one arrived.
-fn completion(unit: &mut Driver<MemoryFlash>) -> (u32, u8, u8) {
+fn completion(unit: &mut Driver) -> (u32, u8, u8) {
     let data = unit.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]).unwrap();
     (u32::from_le_bytes([data[0], data[1], data[2], data[3]]), data[4] >> 5, data[7])
 }
 
 /// F2: arms the SRAM's DMA.
-fn arm_dma(unit: &mut Driver<MemoryFlash>, sectors: u16, is_in: bool) {
+fn arm_dma(unit: &mut Driver, sectors: u16, is_in: bool) {
     let value = (sectors | u16::from(is_in) << 15).to_le_bytes();
     unit.control([0x40, 0xF2, value[0], value[1], 0, 1, 0, 0], &[]).unwrap();
 }
@@ -156,7 +155,7 @@ fn new_open_firmware_ends_an_armed_f2_when_it_is_configured() {
 fn f3_of_every_open_firmware_switches_the_gpus_power_off_and_on() {
     for image in [open(), new_open()] {
         let mut unit = unit_with(&image, Speed::Super);
-        let link = |unit: &Driver<MemoryFlash>| unit.chip.peek(XdataAddress::main(0xB450));
+        let link = |unit: &Driver| unit.chip.peek(XdataAddress::main(0xB450));
         let bar = GPU_CONFIG + 0x10;
         send_tlp(&mut unit, CONFIG_WRITE_1, 0, bar, BAR).unwrap();
         send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
@@ -187,7 +186,7 @@ fn new_open_firmware_reports_zeros_for_its_supply_while_the_fault_line_is_quiet(
     }
 }
 
-fn pcie_state(unit: &mut Driver<MemoryFlash>) -> u8 {
+fn pcie_state(unit: &mut Driver) -> u8 {
     unit.settle();
     unit.chip.peek(XdataAddress::main(0xB450))
 }
@@ -225,8 +224,7 @@ fn open_firmware_survives_a_request_that_it_does_not_know_and_a_reset() {
 fn builds_without_f4_acknowledge_it_and_do_nothing() {
     for image in [open(), new_open(), open_usb4()] {
         let mut unit = unit_with(&image, Speed::High);
-        let registers =
-            |unit: &mut Driver<MemoryFlash>| unit.control([0xC0, 0xE4, 0x30, 0xCC, 0, 0, 2, 0], &[]).unwrap();
+        let registers = |unit: &mut Driver| unit.control([0xC0, 0xE4, 0x30, 0xCC, 0, 0, 2, 0], &[]).unwrap();
         let before = registers(&mut unit);
         assert!(unit.control([0x40, 0xF4, 1, 0, 0, 0, 0, 0], &[]).unwrap().is_empty());
         assert_eq!(registers(&mut unit), before);

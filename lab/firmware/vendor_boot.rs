@@ -4,7 +4,8 @@
 use asm2464::TransportKind;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
-use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
+use asm2464_chip::chip::{Board, PartRevision, ProofBudget, Speed};
+use asm2464_chip::spi_flash::FlashFaults;
 
 use crate::chip_images::{file, open, patched_231204, powered_on, vendor, vendor_231204, with};
 
@@ -84,7 +85,7 @@ fn a_patch_whose_effect_is_missing_fails() {
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_image_passes_even_if_status_and_id_pass_through_the_flash_buffer() {
-    let report = boot::check_with(&vendor(), FlashDefects { status_in_buffer: true, ..FlashDefects::default() });
+    let report = boot::check_with(&vendor(), FlashFaults { status_in_buffer: true, ..FlashFaults::default() });
     assert!(report.passes(), "{report:#?}");
 }
 

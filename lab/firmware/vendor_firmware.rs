@@ -10,11 +10,9 @@ use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
 use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, RunEnd, Unanswered, boot};
 use asm2464_chip::mcu::{Observer, Step};
-use asm2464_chip::spi_flash::{MemoryFlash, SpiFlash};
+use asm2464_chip::spi_flash::SpiFlash;
 
 use crate::chip_images::{patched, vendor};
-
-type Unit = Driver<MemoryFlash>;
 
 /// Alternate settings of the interface.
 const BULK_ONLY: u8 = 0;
@@ -25,7 +23,7 @@ const STATUS: usize = 0x6A;
 const RETURN_STUB: usize = 0x08;
 
 /// A unit from reset, with a flash pattern that differs at every place and in both slots.
-fn unit(alternate: u8) -> Unit {
+fn unit(alternate: u8) -> Driver {
     let mut unit = booted(&vendor(), alternate);
     for (at, cell) in unit.chip.flash_mut().cells.iter_mut().enumerate() {
         *cell = (at ^ (at >> 8) ^ (at >> 16)) as u8;
@@ -33,25 +31,25 @@ fn unit(alternate: u8) -> Unit {
     unit
 }
 
-fn booted(image: &Image, alternate: u8) -> Unit {
+fn booted(image: &Image, alternate: u8) -> Driver {
     boot::booted(image, alternate).unwrap()
 }
 
 /// A unit after an E1 that changed nothing, with an erased flash.
-fn with_e1(alternate: u8) -> Unit {
+fn with_e1(alternate: u8) -> Driver {
     let mut unit = unit(alternate);
     assert_eq!(run(&mut unit, &[0xE1, 0x50, 1], Data::Out(&[0xFF; 128])).0, Ending::Good);
-    *unit.chip.flash_mut() = MemoryFlash::erased();
+    *unit.chip.flash_mut() = SpiFlash::erased();
     unit
 }
 
-fn run(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> (Ending, Vec<u8>) {
+fn run(unit: &mut Driver, cdb: &[u8], data: Data<'_>) -> (Ending, Vec<u8>) {
     let Answer { data, ending, .. } = unit.command(cdb, data).unwrap();
     (ending, data)
 }
 
 /// Returns how a command without data ends.
-fn ending(unit: &mut Unit, cdb: &[u8]) -> Ending {
+fn ending(unit: &mut Driver, cdb: &[u8]) -> Ending {
     run(unit, cdb, Data::None).0
 }
 
@@ -98,7 +96,7 @@ impl Observer for Calls {
 }
 
 /// Sends a command. Returns its answer, and the calls of a routine during it.
-fn calls(unit: &mut Unit, of: &str, cdb: &[u8], data: Data<'_>) -> (Result<Answer, Unanswered>, Vec<Call>) {
+fn calls(unit: &mut Driver, of: &str, cdb: &[u8], data: Data<'_>) -> (Result<Answer, Unanswered>, Vec<Call>) {
     let calls = Rc::new(RefCell::new(Calls { of: of.parse().unwrap(), seen: Vec::new() }));
     let eyes = Rc::clone(&calls);
     unit.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
@@ -306,7 +304,7 @@ fn an_unknown_opcode_is_an_invalid_opcode() {
 }
 
 /// A unit that a GPU runtime has initialised: the firmware assumes an NVMe device.
-fn with_a_gpu_runtime(image: &Image, alternate: u8) -> Unit {
+fn with_a_gpu_runtime(image: &Image, alternate: u8) -> Driver {
     let mut unit = booted(image, alternate);
     for (addr, value) in INITIALISATION {
         let [high, low] = addr.to_be_bytes();
@@ -316,7 +314,7 @@ fn with_a_gpu_runtime(image: &Image, alternate: u8) -> Unit {
 }
 
 /// Sends a command that is never answered. Returns IDATA 0x6A.
-fn waits(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> u8 {
+fn waits(unit: &mut Driver, cdb: &[u8], data: Data<'_>) -> u8 {
     assert_eq!(unit.command(cdb, data), Err(Unanswered::Silent(RunEnd::Parked)));
     unit.chip.cpu().internal_ram[STATUS]
 }

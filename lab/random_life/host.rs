@@ -7,7 +7,6 @@ use asm2464_chip::chip::{
     image_in,
 };
 use asm2464_chip::mcu::{CodeSpace, Observer, Step as Instruction};
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::judge::Verdict;
 use super::steps::{Data, Kind, Life, Step};
@@ -26,7 +25,7 @@ pub struct Host<'a> {
     gpu: bool,
     takes_uas: bool,
     /// `None` during a restart.
-    driver: Option<Driver<MemoryFlash>>,
+    driver: Option<Driver>,
     is_uas: bool,
     tag: u32,
     /// Instructions executed before the last restart or power cycle.
@@ -54,7 +53,7 @@ impl<'a> Host<'a> {
         host
     }
 
-    fn plug(&mut self, mut chip: Chip<MemoryFlash>) {
+    fn plug(&mut self, mut chip: Chip) {
         if self.gpu {
             let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
             chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
@@ -63,11 +62,11 @@ impl<'a> Host<'a> {
         self.is_uas = false;
     }
 
-    fn driver(&mut self) -> &mut Driver<MemoryFlash> {
+    fn driver(&mut self) -> &mut Driver {
         self.driver.as_mut().unwrap()
     }
 
-    fn chip(&mut self) -> &mut Chip<MemoryFlash> {
+    fn chip(&mut self) -> &mut Chip {
         &mut self.driver().chip
     }
 
@@ -96,11 +95,7 @@ impl<'a> Host<'a> {
         self.enumerate();
     }
 
-    fn replug(
-        &mut self,
-        mut chip: Chip<MemoryFlash>,
-        restart: impl FnOnce(Chip<MemoryFlash>, CodeSpace) -> Chip<MemoryFlash>,
-    ) {
+    fn replug(&mut self, mut chip: Chip, restart: impl FnOnce(Chip, CodeSpace) -> Chip) {
         self.before += chip.instructions();
         let image = image_in(chip.flash());
         self.is_blank = image.is_none();

@@ -9,7 +9,7 @@ use asm2464::firmware::Image;
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::chip::{Chip, Driver, RunEnd, Speed, Watch};
 use asm2464_chip::mcu::{AccessKind, CodeSpace, Observer, Step};
-use asm2464_chip::spi_flash::MemoryFlash;
+use asm2464_chip::spi_flash::SpiFlash;
 use i8051::Register;
 
 use super::host::Host;
@@ -107,7 +107,7 @@ impl Watch for Logger {
 
 /// Sets on the model what the rig answered itself: TIMER5 never expires, and the flash's buffer is all ones, as if the
 /// flash were always busy.
-fn answer_as_the_rig(chip: &mut Chip<MemoryFlash>) {
+fn answer_as_the_rig(chip: &mut Chip) {
     chip.poke(XdataAddress::main(TIMER5_CONTROL), &[0x04]);
     // Only what differs: firmware that waits for the flash or restarts TIMER5 comes here in each round of its loop.
     for addr in 0x7000..0x8000_u16 {
@@ -118,7 +118,7 @@ fn answer_as_the_rig(chip: &mut Chip<MemoryFlash>) {
 }
 
 /// Runs the chip as [`Chip::run`] does, and answers what the rig answered itself.
-fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> RunEnd {
+fn run(chip: &mut Chip, budget: u64, logger: &mut Logger) -> RunEnd {
     let ends = chip.instructions().saturating_add(budget);
     loop {
         let left = ends.saturating_sub(chip.instructions());
@@ -135,7 +135,7 @@ fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> RunEnd
 
 /// A unit on the model, its host, and the log of its CPU.
 struct Unit {
-    driver: Driver<MemoryFlash>,
+    driver: Driver,
     host: Host,
     logger: Logger,
 }
@@ -144,7 +144,7 @@ impl Unit {
     /// Powers on a unit with an erased flash. The rig's flash held no configuration either: its buffer was all ones.
     fn power_on(image: &Image, speed: Speed) -> Self {
         let logger = Logger::default();
-        let mut chip = Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), speed);
+        let mut chip = Chip::power_on(CodeSpace::new(image), SpiFlash::erased(), speed);
         chip.set_watch(Some(Box::new(logger.clone())));
         let mut driver = Driver::new(chip);
         driver.set_budget(BUDGET);

@@ -5,7 +5,6 @@ use asm2464::scsi::XdataAddress;
 use asm2464::scsi::bot::{CSW_LEN, CSW_SIGNATURE};
 use asm2464::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY};
 use asm2464_chip::chip::{COMMAND_OUT, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::recording::Request;
 
@@ -25,7 +24,7 @@ pub struct Host {
 
 impl Host {
     /// Makes a request, or an event outside the chip.
-    pub fn acts(&mut self, chip: &mut Chip<MemoryFlash>, request: &Request) {
+    pub fn acts(&mut self, chip: &mut Chip, request: &Request) {
         match request {
             Request::Link { register, bits } => {
                 chip.drive_link(*register, *bits);
@@ -69,7 +68,7 @@ impl Host {
     }
 
     /// Moves all packets that can be moved.
-    pub fn exchanges(&mut self, chip: &mut Chip<MemoryFlash>) {
+    pub fn exchanges(&mut self, chip: &mut Chip) {
         if self.link.iter().any(|(register, bits)| chip.peek(*register) & bits != *bits) {
             self.link.clear();
         }

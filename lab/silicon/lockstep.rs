@@ -5,7 +5,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{Chip, RunEnd, Speed, register_name};
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::practice;
-use asm2464_chip::spi_flash::MemoryFlash;
+use asm2464_chip::spi_flash::SpiFlash;
 
 use super::host::Host;
 use super::recording::{Access, Event, Recording, is_emulated};
@@ -18,12 +18,12 @@ const BETWEEN: u64 = 50_000;
 const PATIENCE: u64 = 100_000_000;
 
 /// A chip whose own CPU executes nothing, because the CPU that makes the accesses is elsewhere.
-pub fn chip(speed: Speed) -> Chip<MemoryFlash> {
-    Chip::power_on(CodeSpace::new(&practice::image()), MemoryFlash::erased(), speed)
+pub fn chip(speed: Speed) -> Chip {
+    Chip::power_on(CodeSpace::new(&practice::image()), SpiFlash::erased(), speed)
 }
 
 /// Lets the time of an access pass.
-pub fn pass(chip: &mut Chip<MemoryFlash>) {
+pub fn pass(chip: &mut Chip) {
     let ends = chip.now() + BETWEEN;
     // CC31.0 was set.
     while chip.pass_until(ends) == RunEnd::Reset {
@@ -33,7 +33,7 @@ pub fn pass(chip: &mut Chip<MemoryFlash>) {
 
 /// Sets the surroundings of a chip at power-on as the recording shows them. From then on its link's events come from
 /// the recording.
-pub fn surround(chip: &mut Chip<MemoryFlash>, recording: &Recording) {
+pub fn surround(chip: &mut Chip, recording: &Recording) {
     chip.drive_link(0x9300, 0);
     for (register, value) in recording.board() {
         chip.poke(XdataAddress::main(register), &[value]);
@@ -84,7 +84,7 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
 }
 
 /// Lets time pass until the model raises the interrupt that the chip raised.
-fn wait_for_interrupt(chip: &mut Chip<MemoryFlash>, number: u8) {
+fn wait_for_interrupt(chip: &mut Chip, number: u8) {
     let sources: [(u16, u8); 2] =
         if number == 0 { [(0xC802, 0x05), (0xC806, 0x20)] } else { [(0xC806, 0x01), (0xC80A, 0xFF)] };
     let ends = chip.now() + PATIENCE;

@@ -7,7 +7,6 @@ use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{Chip, Speed};
 use asm2464_chip::mcu::{AccessKind, CodeSpace, CpuBus, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
-use asm2464_chip::spi_flash::MemoryFlash;
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
 use i8051::{Cpu, CpuView, MemoryMapper};
 
@@ -179,7 +178,7 @@ const TICK: u32 = 1_000;
 
 /// The model in the place of the rig's chip.
 struct Model {
-    chip: Chip<MemoryFlash>,
+    chip: Chip,
     host: Host,
     events: Vec<Event>,
     ticks: usize,

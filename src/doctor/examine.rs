@@ -14,7 +14,6 @@ use asm2464::tlp::LTSSM;
 use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
 use asm2464_chip::mcu::CodeSpace;
-use asm2464_chip::spi_flash::MemoryFlash;
 use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{
     AnyTransport, Behind, Bridge, CommandError, ControlError, DataPhase, OpenBridge, Port, UnitInfo,
@@ -372,7 +371,7 @@ fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2
     }
 }
 
-fn model_answer(driver: &mut Driver<MemoryFlash>, probe: Probe, state: BridgeState) -> Result<Vec<u8>, String> {
+fn model_answer(driver: &mut Driver, probe: Probe, state: BridgeState) -> Result<Vec<u8>, String> {
     let unanswered = |why| format!("{why:?}");
     if state == BridgeState::OpenFirmware {
         let Some(command) = probe.request() else { return Err("it has no such request".to_owned()) };

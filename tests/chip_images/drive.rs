@@ -5,12 +5,11 @@ use asm2464_chip::chip::{
     COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, PacketIn, PacketOut, RunEnd,
     STATUS_IN, Speed,
 };
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::{pattern, powered_on};
 
 /// Makes a unit with a drive on bus 2, behind a switch's port, where 240417 expects it.
-pub fn with_drive(image: &Image, speed: Speed, drive: DriveSpec) -> Driver<MemoryFlash> {
+pub fn with_drive(image: &Image, speed: Speed, drive: DriveSpec) -> Driver {
     let mut unit = powered_on(image, speed);
     let port = DeviceSpec { at: "0".to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
     let at = DeviceSpec {
@@ -55,7 +54,7 @@ pub fn transfer(opcode: u8, lba: u64, blocks: u32) -> Vec<u8> {
 const SIZES: [u32; 14] = [1, 2, 8, 9, 31, 32, 33, 64, 127, 128, 129, 300, 1024, 2048];
 
 /// Writes and reads back over Bulk-Only.
-pub fn round_trips_over_bulk_only(unit: &mut Driver<MemoryFlash>) {
+pub fn round_trips_over_bulk_only(unit: &mut Driver) {
     for (round, blocks) in SIZES.into_iter().enumerate() {
         let lba = 1_000 * round as u64 + 7;
         let data = pattern(blocks as usize * 512, blocks);
@@ -71,7 +70,7 @@ pub fn round_trips_over_bulk_only(unit: &mut Driver<MemoryFlash>) {
 }
 
 /// Writes and reads back over UAS, with tags from 2 on.
-pub fn round_trips_over_uas(unit: &mut Driver<MemoryFlash>) {
+pub fn round_trips_over_uas(unit: &mut Driver) {
     for (round, blocks) in SIZES.into_iter().enumerate() {
         let lba = 1_000 * round as u64 + 7;
         let tag = round as u16 + 2;
@@ -99,7 +98,7 @@ struct InFlight {
 
 /// Sends `commands` over UAS, at most `most` at once, and moves data as soon as possible. Returns them with the data
 /// that the reads returned.
-fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: usize) -> Vec<InFlight> {
+fn all_at_once(unit: &mut Driver, commands: Vec<InFlight>, most: usize) -> Vec<InFlight> {
     let packet_len = if unit.chip.speed() == Speed::Super { 1024 } else { 512 };
     let (mut waiting, mut under_way, mut done) =
         (commands.into_iter().rev().collect::<Vec<_>>(), Vec::new(), Vec::new());
@@ -148,7 +147,7 @@ fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: us
 }
 
 /// Runs up to 30 commands at once on a drive of 2^21 blocks and checks that their data don't mix.
-pub fn keeps_commands_apart(unit: &mut Driver<MemoryFlash>) {
+pub fn keeps_commands_apart(unit: &mut Driver) {
     for most in [1, 2, 4, 30] {
         for seed in 0..4 {
             let command = |index: u32, is_write: bool| {

@@ -8,7 +8,6 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, Image};
 pub use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver};
-use asm2464_chip::spi_flash::MemoryFlash;
 use asmpatch::patch::{PatchSet, Selection};
 
 /// The path of the file that an environment variable names.
@@ -75,7 +74,7 @@ pub fn open_usb4() -> Image {
 }
 
 /// Does Bulk-Only's reset recovery, as a host does after it has given up a command.
-pub fn reset_recovery(unit: &mut Driver<MemoryFlash>) {
+pub fn reset_recovery(unit: &mut Driver) {
     unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
     unit.clear_halt(DATA_IN).unwrap();
     unit.clear_halt(DATA_OUT).unwrap();

@@ -138,13 +138,13 @@ pub fn chip(data: &[u8]) {
     use asm2464::Bdf;
     use asm2464_chip::chip::{Chip, MemoryFunction, RunEnd, Speed};
     use asm2464_chip::mcu::CodeSpace;
-    use asm2464_chip::spi_flash::MemoryFlash;
+    use asm2464_chip::spi_flash::SpiFlash;
 
     const STRETCH: u64 = 5_000;
     let (code, host) = data.split_at(data.len() / 2);
     let code = CodeSpace::from_body(code);
     let mut host = host.iter().copied();
-    let mut chip = Chip::power_on(code.clone(), MemoryFlash::erased(), Speed::Super);
+    let mut chip = Chip::power_on(code.clone(), SpiFlash::erased(), Speed::Super);
     let place = Bdf::new(1, 0, 0);
     chip.fabric_mut().attach(place, MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100));
     for _ in 0..200 {

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::chip::{Chip, Speed};
     use crate::mcu::CodeSpace;
-    use crate::spi_flash::MemoryFlash;
+    use crate::spi_flash::SpiFlash;
 
     /// Runs code that ends with a jump to itself.
     fn profile(pieces: &[(usize, &[u8])], names: &str) -> Profile {
@@ -344,7 +344,7 @@ mod tests {
         for (at, bytes) in pieces {
             body[*at..*at + bytes.len()].copy_from_slice(bytes);
         }
-        let mut chip = Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super);
+        let mut chip = Chip::power_on(CodeSpace::from_body(&body), SpiFlash::erased(), Speed::Super);
         let symbols = Symbols::parse(format!("ASxxxx Linker\n{names}").as_bytes()).unwrap().1;
         let mut profile = Profile::new(symbols);
         chip.run_observed(10_000, &mut profile);
@@ -431,7 +431,7 @@ mod tests {
         let mut body = vec![0; 0x100];
         body[..8].copy_from_slice(&[0x12, 0x00, 0x10, 0x12, 0x00, 0x10, 0x80, 0xFE]);
         body[0x10] = 0x22;
-        let mut chip = Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super);
+        let mut chip = Chip::power_on(CodeSpace::from_body(&body), SpiFlash::erased(), Speed::Super);
         let mut coverage = Coverage::default();
         chip.run_observed(1_000, &mut coverage);
         let expected = "TN:\nSF:src/a.c\nFN:2,f\nFN:5,main\nFN:9,g\nFNDA:2,f\nFNDA:1,main\nFNDA:0,g\nFNF:3\nFNH:2\n\

@@ -86,7 +86,7 @@ fn in_the_practice_image_each_of_the_thirteen_cases_ends_in_a_csw_and_the_next_c
 }
 
 /// Clears the halt and receives the CSW behind it. Returns the low byte of the CSW's residue, and its status.
-fn halted_csw(unit: &mut Unit) -> (u8, u8) {
+fn halted_csw(unit: &mut Driver) -> (u8, u8) {
     assert_eq!(unit.receive(DATA_IN, 0), Err(Unanswered::Halted(DATA_IN)));
     unit.clear_halt(DATA_IN).unwrap();
     let csw = unit.receive(DATA_IN, 0).unwrap();
@@ -144,7 +144,7 @@ fn wrong_lengths_and_another_lun_halt_both_pipes_of_the_practice_image_until_a_r
 }
 
 /// Checks that a CBW halts both pipes `times` times, although the host clears the halts, until a Bulk-Only reset.
-fn is_halted_by(cbw: &[u8], unit: &mut Unit, times: usize) {
+fn is_halted_by(cbw: &[u8], unit: &mut Driver, times: usize) {
     unit.send(DATA_OUT, 0, cbw).unwrap();
     unit.settle();
     for _ in 0..times {

@@ -20,7 +20,7 @@ fn e5_writes_what_e4_reads_on_both_pages(image: &Image) {
 }
 
 /// Sends a command without data, or with data from the host, over either transport. Returns whether it succeeded.
-fn sends(unit: &mut Unit, is_uas: bool, cdb: &[u8], out: &[u8]) -> bool {
+fn sends(unit: &mut Driver, is_uas: bool, cdb: &[u8], out: &[u8]) -> bool {
     if is_uas {
         return is_good(&unit.uas(3, cdb, out).unwrap(), 3);
     }

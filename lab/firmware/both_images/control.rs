@@ -212,7 +212,7 @@ fn a_suspended_unit_finishes_every_pending_tag_over_uas(image: &Image) {
     }
 }
 
-fn nothing_moves_until_it_is_resumed(unit: &mut Unit, endpoint: u8, stream: u16) {
+fn nothing_moves_until_it_is_resumed(unit: &mut Driver, endpoint: u8, stream: u16) {
     unit.settle();
     unit.chip.suspend();
     for _ in 0..3 {

@@ -10,12 +10,12 @@ use crate::chip_images::drive::{
 const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-fn drive(speed: Speed, drive: DriveSpec) -> Unit {
+fn drive(speed: Speed, drive: DriveSpec) -> Driver {
     with_drive(&stock(), speed, drive)
 }
 
 /// Runs a command that must fail. Returns its sense key, ASC and ASCQ.
-fn refusal(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> [u8; 3] {
+fn refusal(unit: &mut Driver, cdb: &[u8], data: Data<'_>) -> [u8; 3] {
     assert_eq!(unit.bulk_only(cdb, data).unwrap().status, 1, "{cdb:02X?}");
     requested_sense(unit)
 }
@@ -27,7 +27,7 @@ on_both_images! {
 }
 
 /// A unit over UAS after a READ CAPACITY. Over UAS, TEST UNIT READY doesn't make the vendor's firmware start the drive.
-fn drive_over_uas(image: &Image, speed: Speed) -> Unit {
+fn drive_over_uas(image: &Image, speed: Speed) -> Driver {
     let mut unit = with_drive(image, speed, good(1 << 21));
     unit.set_alternate(1).unwrap();
     let capacity = unit.uas(1, &CAPACITY_10, &[]).unwrap();

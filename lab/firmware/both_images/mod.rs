@@ -18,11 +18,8 @@ use asm2464_chip::chip::{
 };
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::practice;
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use crate::chip_images::{cdb16, pattern, powered_on, reset_recovery};
-
-type Unit = Driver<MemoryFlash>;
 
 const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
@@ -42,19 +39,19 @@ fn patched(image: &Image) -> Image {
     image
 }
 
-fn on_bulk_only(image: &Image, speed: Speed) -> Unit {
+fn on_bulk_only(image: &Image, speed: Speed) -> Driver {
     let mut unit = powered_on(image, speed);
     unit.enumerate().unwrap();
     unit
 }
 
-fn on_uas(image: &Image, speed: Speed) -> Unit {
+fn on_uas(image: &Image, speed: Speed) -> Driver {
     let mut unit = on_bulk_only(image, speed);
     unit.set_alternate(1).unwrap();
     unit
 }
 
-fn initialise(unit: &mut Unit) {
+fn initialise(unit: &mut Driver) {
     for (addr, value) in INITIALISATION {
         let [high, low] = addr.to_be_bytes();
         assert!(is_good(&unit.uas(1, &[0xE5, value, 0x50, high, low, 0], &[]).unwrap(), 1));
@@ -76,7 +73,7 @@ fn sense(reply: &UasReply) -> [u8; 3] {
 }
 
 /// Sense key, ASC and ASCQ after a CHECK CONDITION over Bulk-Only.
-fn requested_sense(unit: &mut Unit) -> [u8; 3] {
+fn requested_sense(unit: &mut Driver) -> [u8; 3] {
     let data = unit.bulk_only(&[3, 0, 0, 0, 18, 0], Data::In(18)).unwrap().data;
     [data[2], data[12], data[13]]
 }

@@ -17,7 +17,7 @@ fn a_write_finds_no_medium_until_a_runtime_initialises_the_unit() {
 }
 
 /// Sends a WRITE(16) and all of its data. The status may come before or after the data.
-fn write(unit: &mut Unit, tag: u16, sectors: u8, data: &[u8]) -> UasReply {
+fn write(unit: &mut Driver, tag: u16, sectors: u8, data: &[u8]) -> UasReply {
     unit.send_command(tag, &cdb16(0x8A, 0, sectors.into())).unwrap();
     let stream = if unit.chip.speed() == Speed::Super { tag } else { 0 };
     unit.send(DATA_OUT, stream, data).unwrap();

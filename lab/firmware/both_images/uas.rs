@@ -86,7 +86,7 @@ fn in_the_practice_image_a_tag_that_is_in_use_is_refused_and_the_older_command_g
 #[test]
 fn the_practice_image_has_no_other_logical_unit() {
     let mut unit = on_uas(&stock(), Speed::Super);
-    let ask = |unit: &mut Unit, cdb: &[u8]| {
+    let ask = |unit: &mut Driver, cdb: &[u8]| {
         let mut command = vec![0x01, 0, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         command.extend(cdb);
         command.resize(32, 0);

@@ -10,7 +10,6 @@ use asm2464::scsi::bot::Direction;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::sram::SRAM_LEN;
 use asm2464_chip::chip::{DATA_IN, Data, Driver, Speed, Unanswered, Work};
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use crate::chip_images::{powered_on, reset_recovery};
 
@@ -29,7 +28,7 @@ pub fn everywhere() -> impl Iterator<Item = (Wire, Speed)> {
 }
 
 pub struct Unit {
-    pub driver: Driver<MemoryFlash>,
+    pub driver: Driver,
     pub wire: Wire,
     pub tag: u16,
 }
@@ -82,7 +81,7 @@ impl Unit {
     }
 
     /// Takes a unit that has been powered on.
-    pub fn started(mut driver: Driver<MemoryFlash>, wire: Wire) -> Self {
+    pub fn started(mut driver: Driver, wire: Wire) -> Self {
         driver.enumerate().unwrap();
         if wire == Wire::Uas {
             driver.set_alternate(1).unwrap();

@@ -5,7 +5,6 @@ use asm2464::scsi::{Command, INQUIRY_LEN, ResetMode, XdataAddress};
 use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{Data, Driver, RunEnd, Speed};
 use asm2464_chip::mcu::AccessKind;
-use asm2464_chip::spi_flash::MemoryFlash;
 
 /// Number of bytes of each part that E2 reads.
 const PROOF: u32 = 0x1000;
@@ -56,7 +55,7 @@ impl Session {
         is_there.then_some(())
     }
 
-    fn live(&mut self, unit: &mut Driver<MemoryFlash>, image: &Image) -> Option<()> {
+    fn live(&mut self, unit: &mut Driver, image: &Image) -> Option<()> {
         self.note("boot", unit.enumerate())?;
         for (what, kind, index) in
             [("device", 1, 0), ("configuration", 2, 0), ("BOS", 15, 0), ("product", 3, 2), ("serial number", 3, 3)]
@@ -64,7 +63,7 @@ impl Session {
             self.note(what, unit.descriptor(kind, index, 255))?;
         }
         let [first, second] = BlockIndex::ALL;
-        let questions = |unit: &mut Driver<MemoryFlash>, session: &mut Self| -> Option<()> {
+        let questions = |unit: &mut Driver, session: &mut Self| -> Option<()> {
             let e2 = |part| Command::FlashRead { part, len: PROOF };
             let questions = [
                 ("INQUIRY", Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into()),

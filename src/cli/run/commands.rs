@@ -6,7 +6,6 @@ use asm2464::scsi::{Cdb, DataLength};
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::boot::Enumerated;
 use asm2464_chip::chip::{Driver, Ending, RunEnd, Unanswered};
-use asm2464_chip::spi_flash::MemoryFlash;
 
 use super::report::CommandReport;
 use super::{Args, hex};
@@ -100,7 +99,7 @@ pub(super) fn is_over_uas(args: &Args, unit: &Enumerated) -> Result<bool, AnyFai
 
 impl PlannedCommand {
     /// Sends the command, and lets the firmware do what it does after the status.
-    pub(super) fn send(&self, driver: &mut Driver<MemoryFlash>) -> Result<CommandReport, Unanswered> {
+    pub(super) fn send(&self, driver: &mut Driver) -> Result<CommandReport, Unanswered> {
         let begun = driver.chip.instructions();
         let (len, direction, out) = match &self.data {
             Moves::In(len) => (*len, Direction::In, &[][..]),

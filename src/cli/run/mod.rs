@@ -16,7 +16,6 @@ use asm2464_chip::chip::boot::{self, Enumerated};
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, RunEnd, Speed, Unanswered};
 use asm2464_chip::mcu::Trace;
 use asm2464_chip::profile::Profile;
-use asm2464_chip::spi_flash::MemoryFlash;
 use clap::ValueEnum;
 
 use self::commands::PlannedCommand;
@@ -260,7 +259,7 @@ fn parked(end: RunEnd) -> Result<(), Unanswered> {
 }
 
 /// Waits until the firmware is up, and enumerates the unit as a host does.
-fn enumerated(driver: &mut Driver<MemoryFlash>) -> Result<Enumerated, Unanswered> {
+fn enumerated(driver: &mut Driver) -> Result<Enumerated, Unanswered> {
     driver.enumerate()?;
     boot::described(driver)
 }
@@ -270,7 +269,7 @@ fn exchange(
     args: &Args,
     commands: &[PlannedCommand],
     is_uas: bool,
-    driver: &mut Driver<MemoryFlash>,
+    driver: &mut Driver,
     report: &mut RunReport,
 ) -> Result<(), Unanswered> {
     if is_uas {

@@ -3,9 +3,9 @@
 
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
-use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::chip::boot;
 use asm2464_chip::practice;
+use asm2464_chip::spi_flash::FlashFaults;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::run::{FlashReport, run};
 
@@ -71,7 +71,7 @@ fn a_block_whose_first_bytes_come_back_changed_is_written_once_verified_and_left
 
 #[test]
 fn an_image_that_changes_the_first_bytes_of_a_block_passes_the_boot_check() {
-    let defects = FlashDefects { status_in_buffer: true, ..FlashDefects::default() };
+    let defects = FlashFaults { status_in_buffer: true, ..FlashFaults::default() };
     let report = boot::check_with(&image_with_its_status_first(), defects);
     assert!(report.passes(), "{report:#?}");
 }

@@ -6,7 +6,6 @@
 
 use super::core::{Chip, RunEnd};
 use super::timers::SECOND;
-use crate::spi_flash::SpiFlash;
 
 /// Time from power-on, in [`Chip::now`], within which a unit must be on the bus. asmpatch waits as long for a unit that
 /// restarts before it asks the user to plug it in again.
@@ -19,7 +18,7 @@ const RESETS: usize = 4;
 /// Instructions between two looks at the bus: at most a fifth of the debounce interval.
 const SLICE: u64 = 1_000_000;
 
-impl<F: SpiFlash> Chip<F> {
+impl Chip {
     /// Lets the firmware start until a host would enumerate the unit: it is on the bus, and either waits for the host or
     /// has been there for 100 ms. A firmware that resets the chip starts again, with its XDATA kept. `run` runs the chip,
     /// as [`Chip::run`] does.

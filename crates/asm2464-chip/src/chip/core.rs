@@ -15,7 +15,6 @@ use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
 use i8051::{Cpu, Interrupt, Register};
 
 use super::fabric::Fabric;
-use super::flash::FlashDefects;
 use super::map::UnknownAccess;
 use super::peripherals::{Peripherals, Watch};
 use super::reset::Board;
@@ -53,9 +52,9 @@ const TIMERS_A_RUN: u32 = 1_000;
 
 /// An ASM2464PD. It is powered on when it is created, runs in [`Chip::run`], and exchanges packets with the host in
 /// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and similar methods.
-pub struct Chip<F> {
+pub struct Chip {
     pub(super) cpu: Cpu,
-    pub(super) bus: CpuBus<Xdata<F>>,
+    pub(super) bus: CpuBus<Xdata>,
     /// The firmware idles, and nothing has happened since.
     is_parked: bool,
     is_halted: bool,
@@ -73,7 +72,7 @@ pub struct Chip<F> {
     stack_high_water: u8,
 }
 
-impl<F> fmt::Debug for Chip<F> {
+impl fmt::Debug for Chip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { is_parked, is_halted, skipped, .. } = self;
         f.debug_struct("Chip")
@@ -85,7 +84,7 @@ impl<F> fmt::Debug for Chip<F> {
     }
 }
 
-impl<F> Chip<F> {
+impl Chip {
     /// The program counter, with the code bank in bit 16.
     pub fn pc(&self) -> u32 {
         u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
@@ -95,12 +94,10 @@ impl<F> Chip<F> {
     pub fn at(&self) -> Option<CodeAddress> {
         CodeAddress::fetched(self.bus.sfrs.get(SFR_CODE_BANK) & 1, self.cpu.pc)
     }
-}
 
-impl<F: SpiFlash> Chip<F> {
     /// Powers on a chip with this flash, and with `code` already loaded as the ROM would. The chip is on the bus at
     /// `speed` as soon as its firmware answers.
-    pub fn power_on(code: CodeSpace, flash: F, speed: Speed) -> Self {
+    pub fn power_on(code: CodeSpace, flash: SpiFlash, speed: Speed) -> Self {
         let xdata = Xdata::new(Peripherals::new(flash, speed));
         Self {
             cpu: Cpu::new(),
@@ -123,10 +120,8 @@ impl<F: SpiFlash> Chip<F> {
     pub fn restart(self, code: CodeSpace) -> Self {
         let board = self.bus.xdata.board();
         let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
-        let defects = flash.defects;
-        let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
+        let mut chip = Self::power_on(code, flash.flash, link.speed());
         chip.set_board(board);
-        chip.set_flash_defects(defects);
         chip.bus.xdata.peripherals_mut().fabric = fabric;
         chip.set_watch(watch);
         chip
@@ -144,8 +139,8 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Powers off the chip and returns its flash.
-    pub fn power_off(self) -> F {
-        self.bus.xdata.into_peripherals().flash.into_flash()
+    pub fn power_off(self) -> SpiFlash {
+        self.bus.xdata.into_peripherals().flash.flash
     }
 
     /// Runs for at most `budget` instructions.
@@ -451,23 +446,18 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// The flash.
-    pub fn flash(&mut self) -> &F {
-        self.bus.xdata.peripherals_mut().flash.flash()
+    pub fn flash(&mut self) -> &SpiFlash {
+        &self.bus.xdata.peripherals_mut().flash.flash
     }
 
     /// The flash, mutable.
-    pub fn flash_mut(&mut self) -> &mut F {
-        self.bus.xdata.peripherals_mut().flash.flash_mut()
+    pub fn flash_mut(&mut self) -> &mut SpiFlash {
+        &mut self.bus.xdata.peripherals_mut().flash.flash
     }
 
     /// Sets what differs between boards. Call it before the firmware runs.
     pub fn set_board(&mut self, board: Board) {
         self.bus.xdata.set_board(board);
-    }
-
-    /// Sets the defects of the flash buffer.
-    pub fn set_flash_defects(&mut self, defects: FlashDefects) {
-        self.bus.xdata.peripherals_mut().flash.defects = defects;
     }
 
     /// The devices behind the bridge.

@@ -13,7 +13,6 @@ use asm2464::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
 use super::core::{Chip, RunEnd};
 use super::ep0::ControlReply;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
-use crate::spi_flash::SpiFlash;
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it: 0.4 s.
 const BUDGET: u64 = 20_000_000;
@@ -111,21 +110,21 @@ pub struct Answer {
 }
 
 /// Runs a chip for at most this many instructions, as [`Chip::run`] does.
-pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> RunEnd>;
+pub type Runner = Box<dyn FnMut(&mut Chip, u64) -> RunEnd>;
 
 /// A chip with a host.
-pub struct Driver<F> {
+pub struct Driver {
     /// The chip.
-    pub chip: Chip<F>,
-    runner: Runner<F>,
+    pub chip: Chip,
+    runner: Runner,
     budget: u64,
     tag: u32,
     is_uas: bool,
 }
 
-impl<F: SpiFlash + 'static> Driver<F> {
+impl Driver {
     /// Connects a host to this chip.
-    pub fn new(chip: Chip<F>) -> Self {
+    pub fn new(chip: Chip) -> Self {
         Self { chip, runner: Box::new(Chip::run), budget: BUDGET, tag: 0, is_uas: false }
     }
 
@@ -136,7 +135,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
 
     /// Runs the chip through `runner` from now on. A runner can observe the instructions, or stop the run with
     /// [`RunEnd::Budget`].
-    pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip<F>, u64) -> RunEnd + 'static) {
+    pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip, u64) -> RunEnd + 'static) {
         self.runner = Box::new(runner);
     }
 
@@ -144,7 +143,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
     ///
     /// # Errors
     /// How the run ended, if `look` had not returned a value by then.
-    pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip<F>) -> Option<T>) -> Result<T, RunEnd> {
+    pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip) -> Option<T>) -> Result<T, RunEnd> {
         let ends = self.chip.instructions().saturating_add(self.budget);
         loop {
             if let Some(found) = look(&mut self.chip) {

@@ -2,7 +2,7 @@
 //!
 //! Two behaviours are chosen because no code shows them. A command completes at once. And status and ID, which the CPU
 //! sees at 0x7000, do not change the bytes that a program takes: E1 uses both between the data-out and the program, and
-//! would otherwise program other bytes than the host sent. [`FlashDefects`] has what silicon may do instead.
+//! would otherwise program other bytes than the host sent. [`FlashFaults`](crate::spi_flash::FlashFaults) has what silicon may do instead.
 
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::JedecId;
@@ -60,21 +60,9 @@ const PROTECTION: u8 = 0x1C;
 /// Bits of the status register that command 01 can write: protection and lock.
 const WRITABLE: u8 = 0xFC;
 
-/// Defects of silicon's flash buffer at 0x7000, which no code shows; none by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FlashDefects {
-    /// At high speed, only this many bytes of a packet on 0x02 reach the buffer. Source: tinygrad's pull request 83.
-    pub bulk_out_lands: Option<u16>,
-    /// After each n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the same.
-    pub stale_first_byte: Option<u64>,
-    /// Status and ID overwrite the bytes that a program takes. Source: docs/lab/firmware.md, "What is assumed".
-    pub status_in_buffer: bool,
-}
-
 #[derive(Debug)]
-pub(super) struct FlashController<F> {
-    flash: F,
-    pub(super) defects: FlashDefects,
+pub(super) struct FlashController {
+    pub(super) flash: SpiFlash,
     /// Number of commands that have filled the buffer from its start, and its first byte without the defect.
     fills: u64,
     first: u8,
@@ -89,13 +77,11 @@ pub(super) struct FlashController<F> {
     pub(super) clocks: u64,
 }
 
-impl<F: SpiFlash> FlashController<F> {
-    pub(super) fn new(flash: F) -> Self {
+impl FlashController {
+    pub(super) fn new(flash: SpiFlash) -> Self {
         let buffer = Box::new([0; BUFFER_LEN]);
-        let defects = FlashDefects::default();
         Self {
             flash,
-            defects,
             fills: 0,
             first: 0,
             buffer,
@@ -106,18 +92,6 @@ impl<F: SpiFlash> FlashController<F> {
         }
     }
 
-    pub(super) fn flash(&self) -> &F {
-        &self.flash
-    }
-
-    pub(super) fn flash_mut(&mut self) -> &mut F {
-        &mut self.flash
-    }
-
-    pub(super) fn into_flash(self) -> F {
-        self.flash
-    }
-
     /// Whether the flash lost its power during a command.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone
@@ -125,7 +99,7 @@ impl<F: SpiFlash> FlashController<F> {
 
     /// Puts a packet of a data-out into the buffer.
     pub(super) fn receive(&mut self, packet: &[u8], speed: Speed, memory: &mut XdataMemory) {
-        let lands = match self.defects.bulk_out_lands {
+        let lands = match self.flash.faults().bulk_out_lands {
             Some(lands) if speed == Speed::High => packet.len().min(lands.into()),
             _ => packet.len(),
         };
@@ -141,7 +115,7 @@ impl<F: SpiFlash> FlashController<F> {
 
     /// Puts the flash's status or ID where the CPU sees it.
     fn report(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
-        if self.defects.status_in_buffer {
+        if self.flash.faults().status_in_buffer {
             self.deposit(offset, data, memory);
         } else {
             show(BUFFER, offset, data, memory);
@@ -158,7 +132,7 @@ impl<F: SpiFlash> FlashController<F> {
         self.fills += 1;
         let shown = &mut memory.main_mut()[usize::from(BUFFER)];
         let before = std::mem::replace(&mut self.first, *shown);
-        if self.defects.stale_first_byte.is_some_and(|every| self.fills.is_multiple_of(every)) {
+        if self.flash.faults().stale_first_byte.is_some_and(|every| self.fills.is_multiple_of(every)) {
             *shown = before;
         }
     }
@@ -239,7 +213,7 @@ impl<F: SpiFlash> FlashController<F> {
                 if self.write_enabled {
                     self.flash.set_status(self.buffer[offset] & WRITABLE);
                 }
-                if self.defects.status_in_buffer {
+                if self.flash.faults().status_in_buffer {
                     self.overwritten.clear();
                 }
                 for (at, before) in self.overwritten.drain(..).rev() {
@@ -305,16 +279,16 @@ fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spi_flash::MemoryFlash;
+    use crate::spi_flash::FlashFaults;
 
     struct Bench {
-        controller: FlashController<MemoryFlash>,
+        controller: FlashController,
         memory: XdataMemory,
     }
 
     impl Bench {
         fn new() -> Self {
-            Self { controller: FlashController::new(MemoryFlash::erased()), memory: XdataMemory::new() }
+            Self { controller: FlashController::new(SpiFlash::erased()), memory: XdataMemory::new() }
         }
 
         fn set(&mut self, addr: u16, value: u8) {
@@ -341,16 +315,16 @@ mod tests {
         let mut bench = Bench::new();
         bench.controller.deposit(0, &[0xF0, 0x0F], &mut bench.memory);
         bench.command(0x02, 0x100, 2);
-        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0xFF, 0xFF]);
+        assert_eq!(bench.controller.flash.cells[0x100..0x102], [0xFF, 0xFF]);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x100, 2);
         bench.controller.deposit(0, &[0x3C, 0x3C], &mut bench.memory);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x100, 2);
-        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0x30, 0x0C]);
+        assert_eq!(bench.controller.flash.cells[0x100..0x102], [0x30, 0x0C]);
         bench.command(0x06, 0, 0);
         bench.command(0x20, 0x1FF, 0);
-        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0xFF, 0xFF]);
+        assert_eq!(bench.controller.flash.cells[0x100..0x102], [0xFF, 0xFF]);
     }
 
     #[test]
@@ -368,38 +342,38 @@ mod tests {
         assert_eq!(bench.seen(1), [0x1C], "the status register took it");
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0, 4);
-        assert_eq!(bench.controller.flash().cells[..4], [0xFF; 4], "and protects");
+        assert_eq!(bench.controller.flash.cells[..4], [0xFF; 4], "and protects");
         bench.command(0x06, 0, 0);
         bench.set(BUFFER, 0);
         bench.command(0x01, 0, 1);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0, 4);
-        assert_eq!(bench.controller.flash().cells[..4], [1, 2, 3, 4]);
+        assert_eq!(bench.controller.flash.cells[..4], [1, 2, 3, 4]);
     }
 
     #[test]
     fn with_status_and_id_in_the_buffer_a_program_takes_them() {
         let mut bench = Bench::new();
-        bench.controller.defects.status_in_buffer = true;
+        bench.controller.flash.set_faults(FlashFaults { status_in_buffer: true, ..FlashFaults::default() });
         bench.controller.deposit(0, &[1, 2, 3, 4], &mut bench.memory);
         bench.command(0x9F, 0, 3);
         bench.command(0x06, 0, 0);
         bench.command(0x05, 0, 1);
         bench.command(0x02, 0, 4);
-        assert_eq!(bench.controller.flash().cells[..4], [WRITE_ENABLED, 0x30, 0x13, 4]);
+        assert_eq!(bench.controller.flash.cells[..4], [WRITE_ENABLED, 0x30, 0x13, 4]);
         bench.command(0x06, 0, 0);
         bench.set(BUFFER, 0x40);
         bench.command(0x01, 0, 1);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x100, 2);
-        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0x40, 0x30], "and the status register's new value");
+        assert_eq!(bench.controller.flash.cells[0x100..0x102], [0x40, 0x30], "and the status register's new value");
     }
 
     #[test]
     fn a_stale_first_byte_is_seen_and_not_programmed_and_ends_with_the_next_command() {
         let mut bench = Bench::new();
-        bench.controller.defects.stale_first_byte = Some(2);
-        bench.controller.flash_mut().cells[0x300..0x302].copy_from_slice(&[0x12, 0x34]);
+        bench.controller.flash.set_faults(FlashFaults { stale_first_byte: Some(2), ..FlashFaults::default() });
+        bench.controller.flash.cells[0x300..0x302].copy_from_slice(&[0x12, 0x34]);
         bench.command(0x03, 0x300, 2);
         assert_eq!(bench.seen(2), [0x12, 0x34]);
         bench.command(0x05, 0, 1);
@@ -410,7 +384,7 @@ mod tests {
         assert_eq!(bench.seen(2), [0, 0x34]);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x400, 2);
-        assert_eq!(bench.controller.flash().cells[0x400..0x402], [0x12, 0x34]);
+        assert_eq!(bench.controller.flash.cells[0x400..0x402], [0x12, 0x34]);
         bench.set(BUFFER, 0x56);
         assert_eq!(bench.seen(1), [0x56]);
     }
@@ -419,7 +393,7 @@ mod tests {
     fn at_high_speed_only_the_first_bytes_of_a_packet_reach_a_defective_buffer() {
         for (speed, seen) in [(Speed::High, [9, 9, 1, 1]), (Speed::Super, [9; 4])] {
             let mut bench = Bench::new();
-            bench.controller.defects.bulk_out_lands = Some(2);
+            bench.controller.flash.set_faults(FlashFaults { bulk_out_lands: Some(2), ..FlashFaults::default() });
             bench.controller.deposit(0, &[1; 4], &mut bench.memory);
             bench.controller.receive(&[9; 4], speed, &mut bench.memory);
             assert_eq!((bench.seen(4), &bench.controller.buffer[..4]), (&seen[..], &seen[..]));
@@ -432,7 +406,7 @@ mod tests {
         bench.set(BUFFER + 1, 0x77);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x200, 3);
-        assert_eq!(bench.controller.flash().cells[0x200..0x203], [0, 0x77, 0]);
+        assert_eq!(bench.controller.flash.cells[0x200..0x203], [0, 0x77, 0]);
     }
 
     #[test]
@@ -441,7 +415,7 @@ mod tests {
         bench.controller.deposit(0, &[1, 2, 3], &mut bench.memory);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x2FE, 3);
-        let cells = &bench.controller.flash().cells;
+        let cells = &bench.controller.flash.cells;
         assert_eq!((&cells[0x2FE..0x300], cells[0x200], cells[0x300]), (&[1, 2][..], 3, 0xFF));
         bench.command(0x03, 0x2FE, 2);
         assert_eq!(bench.memory.main()[0x8000..0x8002], [1, 2]);
@@ -456,17 +430,17 @@ mod tests {
         bench.command(0x02, 0x3010, 300);
         // Byte n goes to (0x10 + n) within the page, and a later byte replaces an earlier one.
         let expected: Vec<u8> = (0..256).map(|at| sent[44 + (at + 256 - (0x10 + 44)) % 256]).collect();
-        assert_eq!(bench.controller.flash().cells[0x3000..0x3100], expected);
-        assert_eq!(bench.controller.flash().cells[0x3100..0x3200], [0xFF; 0x100]);
+        assert_eq!(bench.controller.flash.cells[0x3000..0x3100], expected);
+        assert_eq!(bench.controller.flash.cells[0x3100..0x3200], [0xFF; 0x100]);
     }
 
     #[test]
     fn an_erase_clears_its_sector_and_nothing_else() {
         let mut bench = Bench::new();
-        bench.controller.flash_mut().cells.fill(0);
+        bench.controller.flash.cells.fill(0);
         bench.command(0x06, 0, 0);
         bench.command(0x20, 0x1_1234, 0);
-        let erased = bench.controller.flash().cells.iter().enumerate().filter(|(_, cell)| **cell == 0xFF);
+        let erased = bench.controller.flash.cells.iter().enumerate().filter(|(_, cell)| **cell == 0xFF);
         assert!(erased.map(|(at, _)| at).eq(0x1_1000..0x1_2000));
     }
 
@@ -474,31 +448,31 @@ mod tests {
     fn a_program_and_an_erase_end_the_write_enable() {
         for (write, address) in [(0x02, 0x100), (0x20, 0x1000)] {
             let mut bench = Bench::new();
-            bench.controller.flash_mut().cells.fill(0);
+            bench.controller.flash.cells.fill(0);
             bench.command(0x06, 0, 0);
             bench.command(write, address, 1);
             bench.command(0x05, 0, 1);
             assert_eq!(bench.seen(1), [0], "after {write:02X}");
             bench.command(0x20, 0x2000, 0);
-            assert_eq!(bench.controller.flash().cells[0x2000], 0, "the next one needs its own");
+            assert_eq!(bench.controller.flash.cells[0x2000], 0, "the next one needs its own");
         }
     }
 
     #[test]
     fn a_busy_flash_takes_no_command_but_the_status_read() {
         let mut bench = Bench::new();
-        bench.controller.flash_mut().cells.fill(0);
+        bench.controller.flash.cells.fill(0);
         bench.command(0x06, 0, 0);
-        bench.controller.flash_mut().set_status(BUSY);
+        bench.controller.flash.set_status(BUSY);
         bench.controller.deposit(0, &[0x5A; 2], &mut bench.memory);
         bench.command(0x20, 0x1000, 0);
         bench.command(0x03, 0, 2);
-        assert_eq!((bench.controller.flash().cells[0x1000], bench.seen(2)), (0, &[0x5A; 2][..]));
+        assert_eq!((bench.controller.flash.cells[0x1000], bench.seen(2)), (0, &[0x5A; 2][..]));
         bench.command(0x05, 0, 1);
         assert_eq!(bench.seen(1), [BUSY | WRITE_ENABLED]);
-        bench.controller.flash_mut().set_status(0);
+        bench.controller.flash.set_status(0);
         bench.command(0x20, 0x1000, 0);
-        assert_eq!(bench.controller.flash().cells[0x1000], 0xFF, "the write enable is still there");
+        assert_eq!(bench.controller.flash.cells[0x1000], 0xFF, "the write enable is still there");
     }
 
     #[test]

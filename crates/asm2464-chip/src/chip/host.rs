@@ -11,9 +11,8 @@ use super::ep0::ControlReply;
 use super::fabric::HostMemory as _;
 use super::peripherals::{Peripherals, Targets};
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent, is_halted};
-use crate::spi_flash::SpiFlash;
 
-impl<F: SpiFlash> Chip<F> {
+impl Chip {
     /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a
     /// reply. Ignores `data` past wLength bytes. On a suspended link the request is lost, so there is no reply either.
     pub fn begin_control(&mut self, setup: [u8; 8], data: &[u8]) {
@@ -189,7 +188,7 @@ impl<F: SpiFlash> Chip<F> {
     }
 }
 
-impl<F: SpiFlash> Peripherals<F> {
+impl Peripherals {
     fn take_status(&mut self, stream: Option<u16>) -> Option<Vec<u8>> {
         let (slot, bytes) = self.msc.take_status(stream)?;
         if self.msc.is_uas()

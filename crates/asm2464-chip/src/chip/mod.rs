@@ -92,7 +92,6 @@ pub use fabric::{
     Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, Fabric, HostMemory,
     LinkSpec, MemoryFunction, StoreFailed, TlpCompletion, TlpRequest,
 };
-pub use flash::FlashDefects;
 pub use map::{Block, Register, UnknownAccess, register_name, registers, unaliased};
 pub use pcie::EarlyLanes;
 pub use peripherals::Watch;

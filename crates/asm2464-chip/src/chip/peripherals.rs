@@ -42,7 +42,7 @@ pub trait Watch: Send {
 }
 
 /// The blocks, and their shared state: time, interrupt lines, the host's attention.
-pub(super) struct Peripherals<F> {
+pub(super) struct Peripherals {
     /// Simulated time, in instructions.
     pub(super) now: u64,
     /// Time at which the run loop has to stop executing: at an event, at its end, or at once.
@@ -58,7 +58,7 @@ pub(super) struct Peripherals<F> {
     pub(super) changed_at: u64,
     pub(super) unknown: UnknownRegisters,
     pub(super) watch: Option<Box<dyn Watch>>,
-    pub(super) flash: FlashController<F>,
+    pub(super) flash: FlashController,
     pub(super) timers: Timers,
     pub(super) uart: Uart,
     pub(super) ep0: Ep0,
@@ -75,8 +75,8 @@ pub(super) struct Peripherals<F> {
     pub(super) i2c: I2c,
 }
 
-impl<F: SpiFlash> Peripherals<F> {
-    pub(super) fn new(flash: F, speed: Speed) -> Self {
+impl Peripherals {
+    pub(super) fn new(flash: SpiFlash, speed: Speed) -> Self {
         Self {
             now: 0,
             stop_at: 0,
@@ -196,7 +196,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Interrupts => self.lines.read(addr),
             Block::Timers => self.timers.read(addr, stored),
             Block::Uart => Uart::read(addr, stored),
-            Block::Flash => FlashController::<F>::read(addr, stored),
+            Block::Flash => FlashController::read(addr, stored),
             Block::Ep0 => self.ep0.read(addr, stored),
             Block::Bulk => self.bulk.read(addr, stored),
             Block::Msc => self.msc.read(addr, stored),

@@ -81,7 +81,7 @@ pub(super) fn value(addr: u16) -> u8 {
 
 /// Returns the image in the first slot of the flash, if its container is valid: length, magic, checksum and CRC-32.
 /// Without a valid image the boot loader starts.
-pub fn image_in(flash: &impl SpiFlash) -> Option<Image> {
+pub fn image_in(flash: &SpiFlash) -> Option<Image> {
     let mut cells = vec![0; SLOT_LEN];
     flash.read(FIRST_SLOT, &mut cells);
     Slot::at(FIRST_SLOT, &cells).image().ok()

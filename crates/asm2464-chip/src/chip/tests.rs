@@ -9,7 +9,7 @@ use super::{
     Board, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, RunEnd, Speed, SupplySensor, UsbEvent, Watch, register_name,
 };
 use crate::mcu::{AccessKind, CodeSpace, Trace};
-use crate::spi_flash::MemoryFlash;
+use crate::spi_flash::SpiFlash;
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
 fn write(addr: u16, value: u8) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn write(addr: u16, value: u8) -> Vec<u8> {
 }
 
 /// INT0's handler, and a main program that ends in `SJMP $`.
-fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip<MemoryFlash> {
+fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip {
     let mut body = vec![0x02, 0x01, 0xF4];
     body.extend(handler.concat());
     body.push(0x32);
@@ -28,23 +28,23 @@ fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip<MemoryFlash> {
     body.extend([write(0x92C2, 0x07), write(0xC800, 0x05)].concat());
     body.extend(main.concat());
     body.extend([0x80, 0xFE]);
-    Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
+    Chip::power_on(CodeSpace::from_body(&body), SpiFlash::erased(), Speed::Super)
 }
 
 /// Code at these addresses, zeros elsewhere in all banks.
-fn banked(hunks: &[(&str, &[u8])]) -> Chip<MemoryFlash> {
+fn banked(hunks: &[(&str, &[u8])]) -> Chip {
     let mut body = vec![0; 0x17ED6];
     for (at, bytes) in hunks {
         let at = at.parse::<CodeAddress>().unwrap().body_offset().0 as usize;
         body[at..at + bytes.len()].copy_from_slice(bytes);
     }
-    Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
+    Chip::power_on(CodeSpace::from_body(&body), SpiFlash::erased(), Speed::Super)
 }
 
 /// MOV IE,#EA+EX0
 const INTERRUPTS_ON: [u8; 3] = [0x75, 0xA8, 0x81];
 
-fn xdata(chip: &Chip<MemoryFlash>, addr: u16) -> u8 {
+fn xdata(chip: &Chip, addr: u16) -> u8 {
     chip.peek(XdataAddress::main(addr))
 }
 

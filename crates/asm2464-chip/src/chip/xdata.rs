@@ -9,7 +9,6 @@ use super::map::{self, Block, aliased, asked, owners};
 use super::peripherals::{Peripherals, Watch};
 use super::reset::{self, Board};
 use crate::mcu::{SFR_XDATA_PAGE, XdataMemory};
-use crate::spi_flash::SpiFlash;
 
 /// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;
@@ -21,7 +20,7 @@ pub(super) struct Journal {
     before: Vec<(u32, u8)>,
 }
 
-pub(super) struct Xdata<F> {
+pub(super) struct Xdata {
     memory: XdataMemory,
     owners: Box<[Block]>,
     /// The block to call for each read, and for each write.
@@ -30,7 +29,7 @@ pub(super) struct Xdata<F> {
     journal: Journal,
     board: Board,
     // The CPU core reads through a shared reference, but reads have effects on registers.
-    peripherals: RefCell<Peripherals<F>>,
+    peripherals: RefCell<Peripherals>,
 }
 
 /// A write, with the address of its instruction.
@@ -40,8 +39,8 @@ pub(super) struct Write {
     value: u8,
 }
 
-impl<F: SpiFlash> Xdata<F> {
-    pub(super) fn new(peripherals: Peripherals<F>) -> Self {
+impl Xdata {
+    pub(super) fn new(peripherals: Peripherals) -> Self {
         let owners = owners();
         let [readers, writers] = asked(&owners);
         let (mut memory, journal) = (XdataMemory::new(), Journal::default());
@@ -87,16 +86,16 @@ impl<F: SpiFlash> Xdata<F> {
     }
 
     #[inline(always)]
-    pub(super) fn peripherals_mut(&mut self) -> &mut Peripherals<F> {
+    pub(super) fn peripherals_mut(&mut self) -> &mut Peripherals {
         self.peripherals.get_mut()
     }
 
     /// The blocks, and the memory that they work on.
-    pub(super) fn parts(&mut self) -> (&mut Peripherals<F>, &mut XdataMemory) {
+    pub(super) fn parts(&mut self) -> (&mut Peripherals, &mut XdataMemory) {
         (self.peripherals.get_mut(), &mut self.memory)
     }
 
-    pub(super) fn into_peripherals(self) -> Peripherals<F> {
+    pub(super) fn into_peripherals(self) -> Peripherals {
         self.peripherals.into_inner()
     }
 
@@ -190,7 +189,7 @@ fn index<C: CpuView>(cpu: &C, addr: u32) -> usize {
     page << 16 | (addr as usize & (XDATA_PAGE_LEN - 1))
 }
 
-impl<F: SpiFlash> MemoryMapper for Xdata<F> {
+impl MemoryMapper for Xdata {
     type WriteValue = Write;
 
     fn len(&self) -> u32 {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::chip::{Chip, Data, Driver, Ending, Speed};
     use crate::mcu::CodeSpace;
-    use crate::spi_flash::MemoryFlash;
+    use crate::spi_flash::SpiFlash;
 
     /// The digest that `patches/*.toml` names in its sections for the practice image.
     const SHA256: &str = "81a2c6f8eb0ace1542b3cbaf8d7a1adac6b846b3e685a148d0492be58e2a185f";
@@ -120,8 +120,8 @@ mod tests {
     }
 
     /// A unit with `image` and an erased flash.
-    fn unit(image: &Image, alternate: u8) -> Driver<MemoryFlash> {
-        let mut unit = Driver::new(Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), Speed::Super));
+    fn unit(image: &Image, alternate: u8) -> Driver {
+        let mut unit = Driver::new(Chip::power_on(CodeSpace::new(image), SpiFlash::erased(), Speed::Super));
         unit.enumerate().unwrap();
         unit.set_alternate(alternate).unwrap();
         unit

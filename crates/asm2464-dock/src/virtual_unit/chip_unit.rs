@@ -11,11 +11,11 @@ use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
 
 use super::descriptors::{Descriptors, Identity};
-use super::nor::NorFlash;
 use super::responder::{Reply, Responder};
 use super::scenario::FaultPlan;
 use super::setup;
 use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
+use asm2464_chip::spi_flash::SpiFlash;
 
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
 /// next access.
@@ -61,7 +61,7 @@ impl Sub for FirmwareCounts {
 
 /// A chip on a host's wire.
 pub(super) struct ChipUnit {
-    pub(super) chip: Chip<NorFlash>,
+    pub(super) chip: Chip,
     wire: AttachmentWire,
     speed: Speed,
     /// The firmware's answers at enumeration; `None` if it gave none. Such a unit is not on the bus.
@@ -90,15 +90,13 @@ impl ChipUnit {
     pub(super) fn power_on(
         image: &Image,
         board: Board,
-        flash: NorFlash,
+        flash: SpiFlash,
         fabric: Fabric,
         speed: Speed,
         command_time: Duration,
     ) -> Self {
-        let defects = flash.faults.of_chip();
         let mut chip = Chip::power_on(CodeSpace::new(image), flash, speed);
         chip.set_board(board);
-        chip.set_flash_defects(defects);
         *chip.fabric_mut() = fabric;
         let mut unit = Self {
             chip,
@@ -236,7 +234,7 @@ impl ChipUnit {
     }
 
     /// Runs until `look` returns a value; `None` if nothing more can happen.
-    fn wait_for<T>(&mut self, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
+    fn wait_for<T>(&mut self, look: impl Fn(&mut Chip) -> Option<T>) -> Option<T> {
         let ends = self.chip.instructions().saturating_add(ENUMERATION);
         loop {
             let outcome = self.chip.run(SLICE);

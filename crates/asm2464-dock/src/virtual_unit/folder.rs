@@ -21,11 +21,11 @@ use asm2464_chip::spi_flash::FLASH_LEN;
 use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
 
-use super::nor::NorFlash;
 use super::replug::{REQUEST_FILE, ReplugRequests};
 use super::scenario::{Downstream, Factory, INVALID, Scenario};
 use super::unit::VirtualUnit;
 use crate::files::{atomic, file, toml_file};
+use asm2464_chip::spi_flash::SpiFlash;
 
 /// Lengths of a dock's flash, in bytes, if they are powers of two.
 const COPY_LENS: std::ops::RangeInclusive<u64> = 0x10_0000..=0x100_0000;
@@ -112,7 +112,7 @@ impl VirtualUnit {
     /// # Errors
     /// `asm2464::virtual_unit::factory` if the flash can't hold the image, or a block the serial number.
     pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, Failure> {
-        let flash = NorFlash::holding(new_cells(&scenario, seed, image)?, None);
+        let flash = SpiFlash::holding(new_cells(&scenario, seed, image)?, None);
         let disk = match scenario.behind {
             Downstream::Ssd { bytes } => Some(Disk::in_memory(bytes)),
             Downstream::Nothing | Downstream::Gpu | Downstream::TinyGpu => None,
@@ -192,7 +192,7 @@ fn named(users: &[Process]) -> String {
     users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, Failure> {
+fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<SpiFlash, Failure> {
     let path = dir.join(FLASH_FILE);
     if path.symlink_metadata().is_err() {
         // Written completely or not at all: no unit has half a flash.
@@ -211,7 +211,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
     if found == FLASH_LEN as u64 || (found.is_power_of_two() && COPY_LENS.contains(&found)) {
         let mut cells = Vec::new();
         file.read_to_end(&mut cells).map_err(file_error("read", &path))?;
-        return Ok(NorFlash::holding(cells, Some(file)));
+        return Ok(SpiFlash::holding(cells, Some(file)));
     }
     if found != 0 {
         let path = path.display();
@@ -222,7 +222,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
     }
     let cells = factory_cells(dir, scenario, image)?;
     file.write_all(&cells).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
-    Ok(NorFlash::holding(cells, Some(file)))
+    Ok(SpiFlash::holding(cells, Some(file)))
 }
 
 /// Builds the flash cells of a new unit.

@@ -9,7 +9,7 @@
 //!
 //! # Why so
 //! Everything above the pipes is the code that runs on hardware, so a test that passes here has executed it. The flash is
-//! cells with NOR's rules ([`NorFlash`]): an erase that is cut short leaves what a real one leaves.
+//! cells with NOR's rules ([`SpiFlash`]): an erase that is cut short leaves what a real one leaves.
 //!
 //! The boot loader is native code, because its own is in the chip's ROM, whose contents are not known; its behaviour is
 //! that of open flashers and of notes on it. docs/virtual-unit.md describes the unit's behaviour where the chip's details
@@ -21,7 +21,6 @@ mod boot_loader;
 mod chip_unit;
 mod descriptors;
 mod folder;
-mod nor;
 mod pipes;
 mod port;
 mod replug;
@@ -38,7 +37,6 @@ mod tests;
 
 pub use chip_unit::FirmwareCounts;
 pub use descriptors::{Descriptors, Identity, STREAMS};
-pub use nor::NorFlash;
 pub use pipes::VirtualPipes;
 pub use port::VirtualPort;
 pub use replug::replug;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::{BUDGET, JedecId, PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash, SECTOR_LEN};
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::spi_flash::SpiFlash as _;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::OpenRequest;
 use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge, Port as _};

@@ -15,7 +15,6 @@ use asm2464::flash::{BUDGET, Slot, image_file};
 use asm2464::scsi::{Cdb, Lun, ScsiStatus, Sense};
 use asm2464::{AnyFailure, Coded as _};
 use asm2464_chip::practice;
-use asm2464_chip::spi_flash::SpiFlash as _;
 use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,

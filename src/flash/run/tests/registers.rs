@@ -2,7 +2,6 @@
 
 use asm2464::firmware::FlashAddress;
 use asm2464_chip::practice;
-use asm2464_chip::spi_flash::SpiFlash as _;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 
 use super::*;

@@ -30,12 +30,11 @@ use tracing::debug;
 use super::arrival::ARRIVES_WITHIN;
 use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
-use super::flash::FlashDefects;
 use super::reset::image_in;
 use super::timers::simulated;
 use super::usb::Speed;
 use crate::mcu::{CodeSpace, Observer, Step};
-use crate::spi_flash::{MemoryFlash, SpiFlash};
+use crate::spi_flash::{FlashFaults, SpiFlash};
 
 pub use runtime::Effects;
 
@@ -99,12 +98,12 @@ impl BootReport {
 
 /// Boots `image` on a new chip and makes every check, within the default budget.
 pub fn check(image: &Image) -> BootReport {
-    check_with(image, FlashDefects::default())
+    check_with(image, FlashFaults::default())
 }
 
-/// Boots `image` on a new chip with these defects and makes every check, within the default budget.
-pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
-    checked(image, defects, None, &ProofBudget::default())
+/// Boots `image` on a new chip with these defects of its flash and makes every check, within the default budget.
+pub fn check_with(image: &Image, faults: FlashFaults) -> BootReport {
+    checked(image, faults, None, &ProofBudget::default())
 }
 
 /// Boots `image` on a new chip and makes every check.
@@ -112,7 +111,7 @@ pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
 /// # Errors
 /// [`Interrupted`] after Ctrl-C.
 pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
-    let report = checked(image, FlashDefects::default(), None, budget);
+    let report = checked(image, FlashFaults::default(), None, budget);
     budget.check().map(|()| report)
 }
 
@@ -122,13 +121,13 @@ pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, I
 /// # Errors
 /// [`Interrupted`] after Ctrl-C.
 pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
-    let report = checked(image, FlashDefects::default(), Some(effects), budget);
+    let report = checked(image, FlashFaults::default(), Some(effects), budget);
     budget.check().map(|()| report)
 }
 
-fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
+fn checked(image: &Image, faults: FlashFaults, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
     let mut report = BootReport::default();
-    let Some(mut unit) = BootedUnit::boot(image, TransportKind::BulkOnly, defects, budget, &mut report.checks) else {
+    let Some(mut unit) = BootedUnit::boot(image, TransportKind::BulkOnly, faults, budget, &mut report.checks) else {
         return report;
     };
     report.enumerated = Some(unit.enumerated.clone());
@@ -142,7 +141,7 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
             report.e4_extension = if is_whole { unit.e4_extension() } else { None };
             let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
             if !is_dead
-                && let Some(mut unit) = BootedUnit::boot(image, TransportKind::Uas, defects, budget, &mut report.checks)
+                && let Some(mut unit) = BootedUnit::boot(image, TransportKind::Uas, faults, budget, &mut report.checks)
             {
                 let _ = unit.vendor_firmware(effects);
             }
@@ -153,8 +152,8 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
 
 /// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
-    let (defects, budget) = (FlashDefects::default(), ProofBudget::default());
-    BootedUnit::boot(image, TransportKind::BulkOnly, defects, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
+    let (faults, budget) = (FlashFaults::default(), ProofBudget::default());
+    BootedUnit::boot(image, TransportKind::BulkOnly, faults, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
 /// A check failed. The report has the fault.
@@ -163,8 +162,8 @@ struct Failed;
 struct BootedUnit<'a> {
     image: &'a Image,
     blocks: [ConfigBlock; 2],
-    driver: Driver<MemoryFlash>,
-    defects: FlashDefects,
+    driver: Driver,
+    faults: FlashFaults,
     wire: TransportKind,
     enumerated: Enumerated,
     budget: &'a ProofBudget,
@@ -176,21 +175,21 @@ impl<'a> BootedUnit<'a> {
     fn boot(
         image: &'a Image,
         wire: TransportKind,
-        defects: FlashDefects,
+        faults: FlashFaults,
         budget: &'a ProofBudget,
         checks: &'a mut Vec<Check>,
     ) -> Option<Self> {
         debug!("powers on the chip model for {wire} with the image {}", image.sha256());
         let blocks = known_blocks();
         let mut driver = limited(powered_on(image, Speed::Super), budget);
-        driver.chip.set_flash_defects(defects);
+        driver.chip.flash_mut().set_faults(faults);
         let nothing = Enumerated {
             state: BridgeState::Vendor,
             usb_id: UsbId::STOCK,
             product: String::new(),
             classes: Vec::new(),
         };
-        let mut unit = Self { image, blocks, driver, defects, wire, enumerated: nothing, budget, checks };
+        let mut unit = Self { image, blocks, driver, faults, wire, enumerated: nothing, budget, checks };
         unit.enumerate().ok()?;
         Some(unit)
     }
@@ -309,7 +308,7 @@ impl<'a> BootedUnit<'a> {
         let blocks = self.blocks;
         let chip = Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super);
         self.driver = limited(Driver::new(chip), self.budget);
-        self.driver.chip.set_flash_defects(self.defects);
+        self.driver.chip.flash_mut().set_faults(self.faults);
         self.enumerate()
     }
 
@@ -343,14 +342,14 @@ impl<'a> BootedUnit<'a> {
 }
 
 /// Runs the driver's chip within this budget from now on.
-fn limited(mut driver: Driver<MemoryFlash>, budget: &ProofBudget) -> Driver<MemoryFlash> {
+fn limited(mut driver: Driver, budget: &ProofBudget) -> Driver {
     let budget = budget.clone();
     driver.set_runner(move |chip, most| budget.run(chip, most));
     driver
 }
 
 /// A unit that has just been powered on, with `image` and two configuration blocks in its flash.
-pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
+pub fn powered_on(image: &Image, speed: Speed) -> Driver {
     Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&known_blocks(), image), speed))
 }
 
@@ -359,7 +358,7 @@ pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
 ///
 /// # Errors
 /// [`BootFault`] if a step failed.
-pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootFault> {
+pub fn booted(image: &Image, alternate: u8) -> Result<Driver, BootFault> {
     let mut unit = powered_on(image, Speed::Super);
     let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
     let up = unit
@@ -376,7 +375,7 @@ pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootF
 ///
 /// # Errors
 /// [`Unanswered`].
-pub fn described<F: SpiFlash + 'static>(unit: &mut Driver<F>) -> Result<Enumerated, Unanswered> {
+pub fn described(unit: &mut Driver) -> Result<Enumerated, Unanswered> {
     let classes = interface_classes(&unit.descriptor(2, 0, 255)?);
     let device = unit.descriptor(1, 0, 18)?;
     let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
@@ -392,8 +391,8 @@ pub fn described<F: SpiFlash + 'static>(unit: &mut Driver<F>) -> Result<Enumerat
 }
 
 /// Builds a flash with configuration blocks and an image in its first slot.
-pub fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
-    let mut flash = MemoryFlash::erased();
+pub fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> SpiFlash {
+    let mut flash = SpiFlash::erased();
     let slot = Slot::of(blocks.each_ref().map(ConfigBlock::bytes), &image.to_file());
     flash.cells[..SLOT_LEN].copy_from_slice(slot.bytes());
     flash
@@ -454,7 +453,7 @@ pub enum BootFault {
 
 impl BootFault {
     /// The fault of a chip that did not answer. Continues the run of firmware that loops, to find the loop.
-    fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
+    fn located(why: Unanswered, chip: &mut Chip) -> Self {
         let last_line = last_line(chip);
         match why {
             Unanswered::Stall => Self::Wrong("the request was stalled".into()),
@@ -509,7 +508,7 @@ impl std::error::Error for BootFault {}
 const LAST_LINE_LEN: usize = 80;
 
 /// Takes the last line that the firmware sent on its serial port; empty if it sent none, or more than the chip keeps.
-fn last_line<F: SpiFlash>(chip: &mut Chip<F>) -> String {
+fn last_line(chip: &mut Chip) -> String {
     let sent = chip.take_uart();
     if chip.uart_lost() > 0 {
         return String::new();
@@ -532,12 +531,12 @@ pub struct CodePlace {
 
 impl CodePlace {
     /// The instruction at which the CPU is; `None` outside code.
-    pub(super) fn of<F>(chip: &Chip<F>) -> Option<Self> {
+    pub(super) fn of(chip: &Chip) -> Option<Self> {
         chip.at().map(|at| Self { first: at, last: at })
     }
 
     /// Continues the run and finds the loop that the firmware does not leave; `None` if it executes no code.
-    fn looping<F: SpiFlash>(chip: &mut Chip<F>) -> Option<Self> {
+    fn looping(chip: &mut Chip) -> Option<Self> {
         let mut outermost = Outermost { sp: u8::MAX, place: None };
         chip.run_observed(WATCHED, &mut outermost);
         outermost.place.or_else(|| Self::of(chip))
@@ -605,7 +604,7 @@ impl ProofBudget {
     }
 
     /// Runs the chip as [`Chip::run`] does, until the budget is spent or Ctrl-C.
-    pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> RunEnd {
+    pub(super) fn run(&self, chip: &mut Chip, most: u64) -> RunEnd {
         let begin = chip.instructions();
         loop {
             let (before, transfers) = (chip.instructions(), chip.transfers());

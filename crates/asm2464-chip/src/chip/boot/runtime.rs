@@ -15,7 +15,6 @@ use crate::chip::core::RunEnd;
 use crate::chip::driver::{Data, Ending};
 use crate::chip::timers::simulated;
 use crate::chip::usb::DATA_OUT;
-use crate::spi_flash::SpiFlash as _;
 
 /// Effects of an image's patches, which the checks must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -250,9 +249,10 @@ impl From<RegisterError<Self>> for BootFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chip::ProofBudget;
     use crate::chip::boot::{BootReport, check, check_effects, check_with};
-    use crate::chip::{FlashDefects, ProofBudget};
     use crate::practice;
+    use crate::spi_flash::FlashFaults;
 
     fn checked(effects: Effects) -> BootReport {
         check_effects(&practice::image(), effects, &ProofBudget::default()).unwrap()
@@ -290,7 +290,7 @@ mod tests {
     fn the_flash_is_written_as_in_a_recovery_in_spite_of_its_known_defects() {
         for stale_first_byte in [None, Some(1), Some(2), Some(3)] {
             for status_in_buffer in [false, true] {
-                let defects = FlashDefects { stale_first_byte, status_in_buffer, ..FlashDefects::default() };
+                let defects = FlashFaults { stale_first_byte, status_in_buffer, ..FlashFaults::default() };
                 let report = check_with(&practice::open_image(), defects);
                 assert_eq!(report.failure(), None, "{defects:?}");
             }

@@ -10,7 +10,7 @@ use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
 use asm2464_chip::spi_flash::FlashGone;
 
 use crate::virtual_unit::descriptors::Identity;
-use crate::virtual_unit::nor::NorFlash;
+use asm2464_chip::spi_flash::SpiFlash;
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x0
 /// The SCSI target.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) flash: NorFlash,
+    pub(super) flash: SpiFlash,
     identity: Identity,
     /// The next REQUEST SENSE's answer.
     pub(super) sense: Sense,
@@ -109,7 +109,7 @@ impl CommandExchange {
 }
 
 impl Target {
-    pub(super) fn new(flash: NorFlash) -> Self {
+    pub(super) fn new(flash: SpiFlash) -> Self {
         Self { flash, identity: Identity::boot_loader(), sense: Sense::NONE }
     }
 
@@ -218,7 +218,7 @@ fn sector_of(at: FlashAddress) -> FlashAddress {
 
 /// Erases a part's sectors and programs the part. The first sector of a slot also holds the configuration blocks, which
 /// stay.
-fn write_part(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
+fn write_part(flash: &mut SpiFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
     let sector = sector_of(at);
     let before = (at.0 - sector.0) as usize;
     let kept = flash.get(sector, before).unwrap_or_default().to_vec();
@@ -232,7 +232,7 @@ fn write_part(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(),
 }
 
 /// Changes a few bytes of a sector and keeps the rest.
-fn rewrite_sector(flash: &mut NorFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
+fn rewrite_sector(flash: &mut SpiFlash, at: FlashAddress, data: &[u8]) -> Result<(), FlashGone> {
     let sector = sector_of(at);
     let mut cells = flash.get(sector, SECTOR_LEN).unwrap_or_default().to_vec();
     let offset = (at.0 - sector.0) as usize;

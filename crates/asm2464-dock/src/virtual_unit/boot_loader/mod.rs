@@ -12,10 +12,10 @@ use commands::Target;
 use self::bulk_only::BulkOnlyTarget;
 use super::chip_unit::Course;
 use super::descriptors::Descriptors;
-use super::nor::NorFlash;
 use super::responder::{Halts, Reply, Responder};
 use super::scenario::FaultPlan;
 use super::wire::{self, AttachmentWire, PacketTarget, Wired};
+use asm2464_chip::spi_flash::SpiFlash;
 
 /// bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol of Bulk-Only.
 const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
@@ -52,7 +52,7 @@ pub(super) struct BootLoader {
 
 impl BootLoader {
     /// Creates a boot loader without power. A status is due no sooner than `command_time` after its command.
-    pub(super) fn new(flash: NorFlash, command_time: Duration) -> Self {
+    pub(super) fn new(flash: SpiFlash, command_time: Duration) -> Self {
         Self {
             pipes: BootPipes {
                 target: Target::new(flash),
@@ -76,7 +76,7 @@ impl BootLoader {
     }
 
     /// The flash; empty while a chip holds it.
-    pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
+    pub(super) fn flash_mut(&mut self) -> &mut SpiFlash {
         &mut self.pipes.target.flash
     }
 

@@ -13,9 +13,9 @@ use asm2464_chip::chip::{
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::nor::FlashFaults;
 use crate::files::toml_file;
 use crate::gpu_card::{self, registers};
+use asm2464_chip::spi_flash::FlashFaults;
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

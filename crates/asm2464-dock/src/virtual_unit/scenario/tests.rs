@@ -6,7 +6,7 @@ use asm2464_chip::chip::Speed;
 use asm2464_chip::chip::{Answers, BarSpec, Board, EarlyLanes, LinkSpec, PartRevision, SupplySensor};
 
 use super::*;
-use crate::virtual_unit::nor::Protection;
+use asm2464_chip::spi_flash::Protection;
 
 fn refusal(text: &str) -> String {
     Scenario::parse(text).unwrap_err().to_string()

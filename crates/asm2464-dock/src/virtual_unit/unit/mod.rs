@@ -15,11 +15,11 @@ use super::boot_loader::BootLoader;
 use super::chip_unit::{ChipUnit, FirmwareCounts};
 use super::descriptors::{Descriptors, Identity};
 use super::folder::Disk;
-use super::nor::NorFlash;
 use super::replug::ReplugRequests;
 use super::responder::{Reply, Responder};
 use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;
+use asm2464_chip::spi_flash::SpiFlash;
 
 /// The unit's answer to a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +67,9 @@ pub struct VirtualUnit {
 
 impl VirtualUnit {
     /// Builds a powered unit around these cells. `disk` is the scenario's SSD.
-    pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
-        flash.timing = scenario.timing;
+    pub(super) fn assemble(scenario: Scenario, mut flash: SpiFlash, disk: Option<Disk>) -> Self {
+        flash.erase_time = Duration::from_millis(scenario.timing.erase_sector_ms);
+        flash.program_time = Duration::from_micros(scenario.timing.program_page_us);
         flash.set_faults(scenario.flash);
         flash.power_left = scenario.power_loss_after;
         let command_time = Duration::from_micros(scenario.timing.command_us);
@@ -98,7 +99,7 @@ impl VirtualUnit {
 
     /// Builds a powered unit on whose wire `responder` answers, in place of a chip and its boot loader.
     pub fn of_responder(responder: Box<dyn Responder>, descriptors: Descriptors) -> Self {
-        let mut unit = Self::assemble(Scenario::default(), NorFlash::erased(), None);
+        let mut unit = Self::assemble(Scenario::default(), SpiFlash::erased(), None);
         unit.unplug();
         unit.stand_in = Some(responder);
         unit.descriptors = descriptors;
@@ -295,12 +296,12 @@ impl VirtualUnit {
     }
 
     /// The SPI flash.
-    pub fn flash(&mut self) -> &NorFlash {
+    pub fn flash(&mut self) -> &SpiFlash {
         self.flash_mut()
     }
 
     /// The SPI flash, mutable.
-    pub fn flash_mut(&mut self) -> &mut NorFlash {
+    pub fn flash_mut(&mut self) -> &mut SpiFlash {
         match &mut self.chip {
             Some(unit) => unit.chip.flash_mut(),
             None => self.boot_loader.flash_mut(),

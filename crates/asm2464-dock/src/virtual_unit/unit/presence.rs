@@ -9,9 +9,9 @@ use asm2464_chip::chip::Speed;
 use super::{StreamLimit, VirtualUnit};
 use crate::virtual_unit::chip_unit::{ChipUnit, Course};
 use crate::virtual_unit::descriptors::{Descriptors, Identity};
-use crate::virtual_unit::nor::NorFlash;
 use crate::virtual_unit::replug::ReplugRequests;
 use crate::virtual_unit::scenario::{BulkHangs, CpuReset, PowerOnState};
+use asm2464_chip::spi_flash::SpiFlash;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Presence {
@@ -235,13 +235,13 @@ impl VirtualUnit {
 }
 
 /// The first slot. Reads the cells directly, because the scenario's read faults strike only reads by firmware.
-fn first_slot(flash: &NorFlash) -> Slot {
+fn first_slot(flash: &SpiFlash) -> Slot {
     Slot::at(FIRST_SLOT, flash.get(FIRST_SLOT, SLOT_LEN).unwrap_or_default())
 }
 
 /// The boot loader's identity: that of configuration block 0 if the block is valid, else the ROM's own. Source:
 /// openpilot's flasher, which finds the boot loader under the block's identity.
-fn boot_loader_identity(flash: &NorFlash) -> Identity {
+fn boot_loader_identity(flash: &SpiFlash) -> Identity {
     let [zero, _] = first_slot(flash).blocks();
     ConfigBlock::parse(BlockIndex::Zero, &zero)
         .map_or_else(|_| Identity::boot_loader(), |block| Identity::configured(&block))

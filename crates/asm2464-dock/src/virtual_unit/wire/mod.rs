@@ -15,7 +15,6 @@ use asm2464_host::bridge::Endpoint;
 
 use self::bulk_only::BulkOnlyWire;
 use self::uas::UasWire;
-use super::nor::NorFlash;
 use super::responder::{Halts, Reply};
 use super::scenario::{FaultKind, FaultPlan};
 
@@ -31,7 +30,7 @@ pub(super) trait PacketTarget {
     fn bulk_in(&mut self, endpoint: u8, stream: u16) -> PacketIn;
 }
 
-impl PacketTarget for Chip<NorFlash> {
+impl PacketTarget for Chip {
     fn speed(&mut self) -> Speed {
         Self::speed(self)
     }

@@ -6,16 +6,21 @@ use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::FlashAddress;
-use asm2464::flash::{DUMP_LEN, JedecId, SECTOR_LEN};
-use asm2464_chip::chip::FlashDefects;
-use asm2464_chip::spi_flash::{FLASH_LEN, FlashGone, SpiFlash};
+use asm2464::flash::{DUMP_LEN, JedecId, SECTOR_LEN, SLOT_LEN};
 
-use super::scenario::Durations;
-
+/// Bytes of a model's flash: both slots, and as much again.
+pub const FLASH_LEN: usize = 4 * SLOT_LEN;
 /// Bytes that one program can reach. A program never crosses a page's end.
 const NOR_PAGE_LEN: usize = 0x100;
 
-/// Defects of the flash and of its buffer in the chip; none by default.
+/// The flash lost its power during an erase or a program, or has no such cells, or its file can't be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("the flash has no power or no such cells, or its file can't be written")]
+pub struct FlashGone;
+
+impl std::error::Error for FlashGone {}
+
+/// Defects of the flash, and of its buffer at 0x7000 in the chip, which no code shows; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct FlashFaults {
@@ -25,22 +30,14 @@ pub struct FlashFaults {
     pub stuck_sector: Option<FlashAddress>,
     /// One in this many reads over SPI has one wrong bit, another one each time.
     pub unstable_reads: Option<u64>,
-    /// At high speed, only this many bytes of a packet on 0x02 reach the chip's flash buffer.
+    /// At high speed, only this many bytes of a packet on 0x02 reach the buffer. Source: tinygrad's pull request 83.
     pub bulk_out_lands: Option<u16>,
-    /// After each n-th flash command, the CPU still sees the flash buffer's old first byte.
+    /// After each n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the same.
     pub stale_first_byte: Option<u64>,
-    /// The flash's status and ID overwrite the bytes that a program takes.
+    /// Status and ID overwrite the bytes that a program takes. Source: docs/lab/firmware.md, "What is assumed".
     pub status_in_buffer: bool,
     /// The ID in place of the one that its length would give it.
     pub jedec_id: Option<JedecId>,
-}
-
-impl FlashFaults {
-    /// The defects that are the chip's, not the flash's.
-    pub(super) const fn of_chip(&self) -> FlashDefects {
-        let Self { bulk_out_lands, stale_first_byte, status_in_buffer, .. } = *self;
-        FlashDefects { bulk_out_lands, stale_first_byte, status_in_buffer }
-    }
 }
 
 /// Block protection of a flash.
@@ -59,19 +56,22 @@ const BUSY: u8 = 0x01;
 
 /// NOR cells in memory and, optionally, in a file that every erase and program updates at once.
 #[derive(Debug, Default)]
-pub struct NorFlash {
-    pub(super) cells: Vec<u8>,
+pub struct SpiFlash {
+    /// The cells.
+    pub cells: Vec<u8>,
     file: Option<File>,
-    /// Time that erases and programs take.
-    pub(super) timing: Durations,
+    /// Time that the erase of a sector takes; none by default.
+    pub erase_time: Duration,
+    /// Time that the program of a page takes; none by default.
+    pub program_time: Duration,
     /// Changes since `take_busy` was last called, each with the delay after which it ends.
     underway: Vec<(Duration, EarlierCells)>,
     /// Changes with the time at which they end. The cells change at once, because nobody sees them while the unit is
     /// busy. A power loss before that time undoes the change.
     unfinished: Vec<(Instant, EarlierCells)>,
     /// Number of bytes that can still be programmed before the power fails.
-    pub(super) power_left: Option<u64>,
-    pub(super) faults: FlashFaults,
+    pub power_left: Option<u64>,
+    faults: FlashFaults,
     /// The status register's writable bits.
     status: u8,
     /// Number of reads over SPI so far.
@@ -85,19 +85,24 @@ struct EarlierCells {
     before: Vec<u8>,
 }
 
-impl NorFlash {
+impl SpiFlash {
     /// Creates erased cells without a file.
     pub fn erased() -> Self {
         Self::holding(vec![0xFF; FLASH_LEN], None)
     }
 
     /// Creates a flash of these cells. Changes also go to `file`.
-    pub(super) fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
+    pub fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
         Self { cells, file, ..Self::default() }
     }
 
-    /// Sets the defects of the cells.
-    pub(super) fn set_faults(&mut self, faults: FlashFaults) {
+    /// The defects.
+    pub fn faults(&self) -> &FlashFaults {
+        &self.faults
+    }
+
+    /// Sets the defects, and the protection that goes with them.
+    pub fn set_faults(&mut self, faults: FlashFaults) {
         self.faults = faults;
         self.status = if faults.protection.is_some() { PROTECTED } else { 0 };
     }
@@ -167,7 +172,7 @@ impl NorFlash {
         if self.faults.stuck_sector.is_some_and(|stuck| stuck.0 as usize / SECTOR_LEN * SECTOR_LEN == start) {
             return Ok(());
         }
-        self.remember(start, SECTOR_LEN, Duration::from_millis(self.timing.erase_sector_ms));
+        self.remember(start, SECTOR_LEN, self.erase_time);
         self.cells[start..start + SECTOR_LEN].fill(0xFF);
         self.store(start, SECTOR_LEN)
     }
@@ -186,7 +191,7 @@ impl NorFlash {
             let (page, rest) = data.split_at(data.len().min(NOR_PAGE_LEN - at % NOR_PAGE_LEN));
             let powered =
                 self.power_left.map_or(page.len(), |left| page.len().min(left.try_into().unwrap_or(usize::MAX)));
-            self.remember(at, powered, Duration::from_micros(self.timing.program_page_us));
+            self.remember(at, powered, self.program_time);
             for (cell, byte) in self.cells[at..at + powered].iter_mut().zip(page) {
                 *cell &= byte;
             }
@@ -218,12 +223,10 @@ impl NorFlash {
         let moved = file.seek(SeekFrom::Start(start as u64));
         moved.and_then(|_| file.write_all(&self.cells[start..start + len])).map_err(|_| FlashGone)
     }
-}
 
-impl SpiFlash for NorFlash {
-    /// The ID of the part in the docks whose whole flash owners have copied, if this one has its length; else one whose
+    /// Its answer to command 9F: the ID of the part in the docks whose whole flash owners have copied, if this one has its length; else one whose
     /// third byte is the length's logarithm.
-    fn jedec_id(&self) -> JedecId {
+    pub fn jedec_id(&self) -> JedecId {
         let of_length = match self.cells.len() {
             DUMP_LEN => [0xC2, 0x28, 0x15],
             len => [0xEF, 0x30, len.ilog2() as u8],
@@ -231,7 +234,8 @@ impl SpiFlash for NorFlash {
         self.faults.jedec_id.unwrap_or(JedecId(of_length))
     }
 
-    fn read(&self, at: FlashAddress, into: &mut [u8]) {
+    /// Copies cells from `at` on into `into`. After the last cell it goes on with the first, as parts do.
+    pub fn read(&self, at: FlashAddress, into: &mut [u8]) {
         match self.get(at, into.len()) {
             Some(cells) => into.copy_from_slice(cells),
             None => {
@@ -249,25 +253,26 @@ impl SpiFlash for NorFlash {
         }
     }
 
-    fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
-        Self::program(self, at, bytes)
-    }
-
-    fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone> {
+    /// Erases `len` bytes from `at`, which is a multiple of `len`.
+    ///
+    /// # Errors
+    /// As [`Self::erase_sector`].
+    pub fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone> {
         for sector in (at.0..at.0 + len).step_by(SECTOR_LEN) {
             self.erase_sector(FlashAddress(sector))?;
         }
         Ok(())
     }
 
-    /// The busy bit covers only changes from before the last call of `take_busy`. Firmware that waits for its own erase
+    /// The status register without the write enable latch: bit 0 busy, bits 4:2 block protection. The busy bit covers only changes from before the last call of `take_busy`. Firmware that waits for its own erase
     /// is delayed as a whole instead.
-    fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         let is_busy = self.unfinished.last().is_some_and(|(ends, _)| *ends > Instant::now());
         self.status | if is_busy { BUSY } else { 0 }
     }
 
-    fn set_status(&mut self, value: u8) {
+    /// Writes the status register's writable bits.
+    pub fn set_status(&mut self, value: u8) {
         if self.faults.protection != Some(Protection::ForGood) {
             self.status = value;
         }

@@ -149,7 +149,7 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
              2.5 GT/s whatever it carries",
         )],
         Advice::FindDock => vec![
-            search("authorise the device and wake the ports above first, then search PCIe"),
+            search("if a line above says so, authorise the device and wake its ports first; then search PCIe"),
             told(
                 "or replug the dock. To reach it over USB, connect it through a USB 3 port, cable or hub: \
                  `asmpatch help recovery`, \"The unit is not listed\"",

@@ -61,7 +61,7 @@ pub struct TopicLine {
 pub struct Diagnosis {
     /// The lines.
     pub lines: Vec<TopicLine>,
-    /// The runtime that can start; `None` if none can, or if that is not known.
+    /// The runtime that can start; `None` if none can, if that is not known, or if nothing shows that there is a dock.
     pub runtime: Option<&'static str>,
     /// The topics that keep a runtime from starting: those that are bad or, if none is, those that are not known.
     pub because: Vec<&'static str>,

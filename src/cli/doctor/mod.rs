@@ -49,10 +49,10 @@ use crate::cli::invocation::Invocation;
 /// to do. -v and --report also show the part and its flash. What it writes lasts until the power goes at most: bus
 /// numbers of PCIe bridges that have none, a byte of the bridge's memory, and on open firmware 64 bytes through the
 /// bulk pipes; there it also switches PCIe on if the link is down, as a runtime does. Writes nothing over an SSD, or
-/// while a runtime holds its lock. Ends with status 0 only if a GPU runtime could start; of several units, on each.
+/// while a runtime holds its lock. Ends with status 0 only if a GPU runtime could start; of several docks, on each.
 ///
-/// On Linux it also looks at a dock on USB4 or Thunderbolt, which is no USB device there: authorisation, NVM, suspended
-/// ports, PCIe link, and the GPU with its driver. It only reads.
+/// On Linux, without --device, it also looks at a dock on USB4 or Thunderbolt, which is no USB device there:
+/// authorisation, NVM, suspended ports, PCIe link, and the GPU with its driver. It only reads.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --all --json\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
@@ -184,8 +184,9 @@ impl WordedDiagnosis {
         shown(heading, self, is_whole).iter().for_each(|line| outln!("{line}"));
     }
 
+    /// Success unless something keeps a runtime from starting.
     const fn exit(&self) -> Exit {
-        if self.runtime.is_some() { Exit::Done } else { Exit::CheckFailed }
+        if self.because.is_empty() { Exit::Done } else { Exit::CheckFailed }
     }
 }
 
@@ -198,7 +199,8 @@ pub(super) struct DoctorJson {
     /// The diagnosis of the unit; without a unit, that of USB4 and Thunderbolt.
     #[serde(flatten)]
     diagnosis: WordedDiagnosis,
-    /// Beside the only unit, the diagnosis of USB4 and Thunderbolt; missing if nothing is connected there.
+    /// Beside the only unit, the diagnosis of USB4 and Thunderbolt; missing if nothing is connected there, and with
+    /// --device.
     #[serde(skip_serializing_if = "Option::is_none")]
     usb4: Option<WordedDiagnosis>,
     /// The part's revision: XDATA 0xC8FF; missing if it can't be read.
@@ -212,14 +214,14 @@ pub(super) struct DoctorJson {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     recovery: Vec<WordedStep>,
     /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are
-    /// none, and for a unit in software.
+    /// none, and with --device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnelled: Vec<TunnelledDevice>,
-    /// The docks that the host sees on PCIe, over USB4; missing if there are none, and for a unit in software.
+    /// The docks that the host sees on PCIe, over USB4; missing if there are none, and with --device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnelled_docks: Vec<TunnelledDock>,
     /// The PCIe ports that lead to these docks; if none is known to, those that may hide a dock. Missing if there are none,
-    /// and for a unit in software.
+    /// and with --device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnel_ports: Vec<PciPort>,
 }
@@ -268,8 +270,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let images = Images::from(PatchDirs::default().load()?);
     let recording = args.pcap.start()?;
     let (mut ports, tunnels) = match args.ports(recording.capture()) {
-        Ok(ports) if ports.iter().all(|port| port.location().is_virtual()) => (ports, Tunnels::default()),
-        Ok(ports) => (ports, Sysfs::system().tunnels()),
+        Ok(ports) if args.device.is_empty() => (ports, Sysfs::system().tunnels()),
+        Ok(ports) => (ports, Tunnels::default()),
         Err(error) => match (error.coded() as &dyn Error).downcast_ref() {
             Some(NoUnit(tunnels)) if !tunnels.is_empty() && args.report.is_none() => (Vec::new(), tunnels.clone()),
             _ => return Err(error),
@@ -301,16 +303,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         documents.push(document);
     }
     if !tunnels.is_empty() {
-        let diagnosis = diagnose_tunnels(&tunnels, &gpus, args.expect);
+        let has_units = !documents.is_empty();
+        let heading = tunnels_heading(&tunnels, has_units);
+        let diagnosis = diagnose_tunnels(&tunnels, &gpus, args.expect, has_units);
         let diagnosis = WordedDiagnosis::of(diagnosis, &Invocation::default());
-        let (connected, usb4_exit) = match documents.is_empty() {
-            true => ("over USB4 or Thunderbolt, and not over USB", diagnosis.exit()),
-            false => ("also connected, over USB4 or Thunderbolt", Exit::Done),
-        };
         if !args.json {
-            diagnosis.print(&format!("{connected}: {tunnels}"), true);
+            diagnosis.print(&heading, true);
         }
-        exit = exit.max(usb4_exit);
+        exit = exit.max(diagnosis.exit());
         match documents.as_mut_slice() {
             [only] if !args.all => only.usb4 = Some(diagnosis),
             _ => documents.push(DoctorJson::without_unit(diagnosis)),
@@ -327,6 +327,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         several => print::json_each(several),
     }
     Ok(exit)
+}
+
+/// The heading of the page about USB4 and Thunderbolt, which follows those of units if there are any.
+fn tunnels_heading(tunnels: &Tunnels, has_units: bool) -> String {
+    let what = match (has_units, tunnels.docks.is_empty()) {
+        (false, _) => "over USB4 or Thunderbolt, and not over USB",
+        (true, true) => "also connected, over USB4 or Thunderbolt, and perhaps no dock",
+        (true, false) => "also connected, over USB4 or Thunderbolt",
+    };
+    format!("{what}: {tunnels}")
 }
 
 /// Diagnoses an earlier report. What its steps run is for the host of that unit, so no command is printed.
@@ -437,11 +447,13 @@ fn shown(head: &impl Display, diagnosis: &WordedDiagnosis, is_whole: bool) -> Ve
         page.extend(advice.map(|part| format!("        {part}")));
     }
     let because = diagnosis.because.join(", ");
-    page.push(match diagnosis.runtime {
-        Some(runtime) => format!("a GPU runtime can start: {runtime}"),
-        None if is_bad => format!("no GPU runtime can start, because of: {because}"),
-        None => format!("asmpatch doesn't know whether a GPU runtime can start: see {because}"),
-    });
+    match diagnosis.runtime {
+        Some(runtime) => page.push(format!("a GPU runtime can start: {runtime}")),
+        // Nothing shows that there is a dock.
+        None if because.is_empty() => {}
+        None if is_bad => page.push(format!("no GPU runtime can start, because of: {because}")),
+        None => page.push(format!("asmpatch doesn't know whether a GPU runtime can start: see {because}")),
+    }
     page
 }
 

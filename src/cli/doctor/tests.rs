@@ -14,9 +14,10 @@ use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Bay, BusSpeed, Location, Port as _, Storage};
-use asm2464_host::usb::sysfs::{BayDisk, Process};
+use asm2464_host::usb::sysfs::{BayDisk, Process, TunnelledDevice, Tunnels};
 
 use crate::cli::advice::is_for_docks;
+use crate::cli::errors::Exit;
 use crate::cli::invocation::Invocation;
 
 use super::{WordedDiagnosis, WordedLine, issue_form};
@@ -616,6 +617,20 @@ fn the_page_of_a_usual_dock_fits_a_terminal_of_24_lines_and_80_columns() {
         assert!(fits(&short), "{short}");
         let whole = screen(&seen, true);
         assert!(whole.contains("0xC8FF") && !short.contains("0xC8FF"), "{whole}");
+    }
+}
+
+#[test]
+fn devices_that_may_be_no_docks_leave_the_result_to_the_unit_beside_them() {
+    let device = TunnelledDevice { name: "0-1".to_owned(), what: "Maker Disk".to_owned(), ..Default::default() };
+    let tunnels = Tunnels { devices: vec![device], ..Tunnels::default() };
+    let gpus = crate::embedded::gpus().unwrap();
+    for (has_units, exit) in [(true, Exit::Done), (false, Exit::CheckFailed)] {
+        let diagnosis = doctor::diagnose_tunnels(&tunnels, &gpus, None, has_units);
+        let worded = WordedDiagnosis::of(diagnosis, &Invocation::default());
+        let page = super::shown(&super::tunnels_heading(&tunnels, has_units), &worded, true);
+        assert!(worded.exit() == exit && page.join("\n").contains("because of") != has_units, "{page:#?}");
+        assert!(page[0].contains("perhaps no dock") == has_units, "{page:#?}");
     }
 }
 

@@ -7,7 +7,7 @@ use asm2464::escape::Escape as _;
 use asm2464_host::pcie::class_name;
 use asm2464_host::usb::sysfs::{RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
 
-use super::diagnose::Verdict::{Bad, Good, Note, Unknown};
+use super::diagnose::Verdict::{self, Bad, Good, Note, Unknown};
 use super::diagnose::{Diagnosis, Finding, bad, lines};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
@@ -25,21 +25,28 @@ const VFIO: &str = "vfio-pci";
 
 /// Diagnoses what the host reaches over USB4 and Thunderbolt. `expected` is a device that the user expects behind a dock,
 /// of whatever class.
-pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>) -> Diagnosis {
+///
+/// A dock is known by its PCIe switch. Without one, any of the devices may be a dock: `beside_units` says that the host
+/// has units on USB, so that perhaps none is. Then nothing is bad, and no topic keeps a runtime from starting.
+pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>, beside_units: bool) -> Diagnosis {
     let wanted = |device: &&TunnelledGpu| is_wanted(device, gpus, expected);
     let behind = |dock: &TunnelledDock| -> Vec<TunnelledGpu> {
         dock.gpus.iter().chain(&dock.others).filter(wanted).cloned().collect()
     };
     let cards: Vec<TunnelledGpu> = tunnels.docks.iter().flat_map(behind).collect();
     let is_ready = cards.iter().any(|card| card.driver.as_deref().is_some_and(|driver| driver != STUB));
+    let is_seen = !tunnels.docks.is_empty();
+    let trouble = if is_ready || (beside_units && !is_seen) { Note } else { Bad };
+    // Nothing is tunnelled of a device without authorisation, so a dock whose switch is seen is another device.
+    let unauthorised = if is_seen { Note } else { trouble };
     let topics: [(&'static str, Vec<Finding>); 7] = [
-        ("USB4", tunnels.devices.iter().map(|device| authorisation(device, is_ready)).collect()),
+        ("USB4", tunnels.devices.iter().map(|device| authorisation(device, unauthorised)).collect()),
         ("NVM", nvm(&tunnels.devices)),
-        ("suspend", suspend(tunnels, &cards, is_ready)),
+        ("suspend", suspend(tunnels, &cards, is_ready, trouble)),
         ("host_reset", vec![host_reset(tunnels, is_ready)]),
-        ("dock", dock(tunnels)),
+        ("dock", dock(tunnels, trouble)),
         ("PCIe link", cards.iter().map(link).collect()),
-        ("GPU", gpu(tunnels, &cards, expected, is_ready)),
+        ("GPU", gpu(tunnels, &cards, expected, trouble)),
     ];
     let lines = lines(topics);
     Diagnosis { because: bad(&lines), lines, runtime: is_ready.then_some(RUNTIME) }
@@ -58,11 +65,11 @@ fn is_wanted(device: &TunnelledGpu, gpus: &Gpus, expected: Option<PciId>) -> boo
     }
 }
 
-fn authorisation(device: &TunnelledDevice, is_ready: bool) -> Finding {
+/// Whether the host tunnels PCIe of a device; `otherwise` is the verdict if it doesn't.
+fn authorisation(device: &TunnelledDevice, otherwise: Verdict) -> Finding {
     let TunnelledDevice { name, what, .. } = device;
     let what = format!("{name} {}", what.shown());
     let security = device.security.as_deref().unwrap_or("not known");
-    let otherwise = if is_ready { Note } else { Bad };
     if device.is_without_pcie() {
         let found = format!("{what}: the host's security level {security} never tunnels PCIe");
         return (otherwise, found, Some(Advice::AllowPcie));
@@ -98,7 +105,7 @@ fn nvm(devices: &[TunnelledDevice]) -> Vec<Finding> {
 }
 
 /// What the kernel has suspended, or may suspend, on the way to a card.
-fn suspend(tunnels: &Tunnels, cards: &[TunnelledGpu], is_ready: bool) -> Vec<Finding> {
+fn suspend(tunnels: &Tunnels, cards: &[TunnelledGpu], is_ready: bool, trouble: Verdict) -> Vec<Finding> {
     let pci = |address: &str| format!("bus/pci/devices/{address}");
     let router = |name: &str| format!("bus/thunderbolt/devices/{name}");
     let mut all: Vec<(String, String, &RuntimePower)> = Vec::new();
@@ -127,12 +134,12 @@ fn suspend(tunnels: &Tunnels, cards: &[TunnelledGpu], is_ready: bool) -> Vec<Fin
     let (suspended, folders) = among(&RuntimePower::is_suspended);
     if !suspended.is_empty() {
         let are = if suspended.len() == 1 { "is" } else { "are" };
-        let (verdict, effect) = match is_ready {
-            true => (Note, "it wakes when the GPU is used"),
-            false => (Bad, "what is suspended hides everything behind it"),
+        let effect = match is_ready {
+            true => "it wakes when the GPU is used",
+            false => "what is suspended hides everything behind it",
         };
         let found = format!("{} {are} suspended: {effect}", suspended.join(", "));
-        findings.push((verdict, found, Some(Advice::KeepPortsAwake { folders, rescans: !is_ready })));
+        findings.push((trouble, found, Some(Advice::KeepPortsAwake { folders, rescans: !is_ready })));
     }
     let (sleepy, folders) = among(&|power| power.may_suspend() && !power.is_suspended());
     if !sleepy.is_empty() {
@@ -166,10 +173,10 @@ fn host_reset(tunnels: &Tunnels, is_ready: bool) -> Finding {
 }
 
 /// The docks, each with its link to the host.
-fn dock(tunnels: &Tunnels) -> Vec<Finding> {
+fn dock(tunnels: &Tunnels, trouble: Verdict) -> Vec<Finding> {
     if tunnels.docks.is_empty() {
         let found = "no PCIe switch of a dock (1B21:2461, 1B21:2463) is there".to_owned();
-        return vec![(Bad, found, Some(Advice::FindDock))];
+        return vec![(trouble, found, Some(Advice::FindDock))];
     }
     let mut findings = Vec::new();
     for TunnelledDock { address, pci_id, link, .. } in &tunnels.docks {
@@ -193,11 +200,11 @@ fn link(card: &TunnelledGpu) -> Finding {
     }
 }
 
-fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, is_ready: bool) -> Vec<Finding> {
+fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, trouble: Verdict) -> Vec<Finding> {
     if tunnels.docks.is_empty() {
         return Vec::new();
     }
-    let mut findings: Vec<Finding> = cards.iter().map(|card| driver(card, is_ready)).collect();
+    let mut findings: Vec<Finding> = cards.iter().map(|card| driver(card, trouble)).collect();
     if cards.is_empty() {
         let missing = match expected {
             Some(expected) => format!("no {expected}, which you expect, is behind the dock"),
@@ -208,22 +215,19 @@ fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, is_re
         let advice = if has_ssd { Advice::ReplaceSsd } else { Advice::PowerCard };
         let others: Vec<String> = others().map(named).collect();
         let others = if others.is_empty() { String::new() } else { format!(", but {}", others.join(", ")) };
-        findings.push((Bad, missing + &others, Some(advice)));
+        findings.push((trouble, missing + &others, Some(advice)));
     }
     // The topic's first line is its verdict.
     findings.sort_by_key(|(verdict, ..)| *verdict);
     findings
 }
 
-/// A card and its driver. `is_ready` says whether any card has one.
-fn driver(card: &TunnelledGpu, is_ready: bool) -> Finding {
+/// A card and its driver; `otherwise` is the verdict on a card without one.
+fn driver(card: &TunnelledGpu, otherwise: Verdict) -> Finding {
     let named = named(card);
     let address = card.address.clone();
     match card.driver.as_deref() {
-        Some(STUB) => {
-            let verdict = if is_ready { Note } else { Bad };
-            (verdict, format!("{named}: {STUB} has it, for nobody"), Some(Advice::ReleaseHolder(address)))
-        }
+        Some(STUB) => (otherwise, format!("{named}: {STUB} has it, for nobody"), Some(Advice::ReleaseHolder(address))),
         Some(VFIO) => {
             let found = format!("{named}: {VFIO} has it, for a virtual machine or a program of its own");
             (Note, found, Some(Advice::ReleaseHolder(address)))
@@ -236,8 +240,7 @@ fn driver(card: &TunnelledGpu, is_ready: bool) -> Finding {
                 Some("8086") => Some("xe"),
                 _ => None,
             };
-            let verdict = if is_ready { Note } else { Bad };
-            (verdict, format!("{named}, without a driver"), Some(Advice::LoadDriver { address, driver }))
+            (otherwise, format!("{named}, without a driver"), Some(Advice::LoadDriver { address, driver }))
         }
     }
 }

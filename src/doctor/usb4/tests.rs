@@ -52,7 +52,7 @@ fn card(driver: Option<&str>) -> TunnelledGpu {
 }
 
 fn page(tunnels: &Tunnels) -> Diagnosis {
-    diagnose_tunnels(tunnels, &crate::embedded::gpus().unwrap(), None)
+    diagnose_tunnels(tunnels, &crate::embedded::gpus().unwrap(), None, false)
 }
 
 fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine {
@@ -111,6 +111,25 @@ fn a_device_that_waits_is_bad_with_its_uuid_and_a_host_without_pcie_with_its_set
 }
 
 #[test]
+fn a_device_that_may_be_no_dock_keeps_no_runtime_from_starting_beside_a_unit_on_usb() {
+    let mut other = host(card(None));
+    other.docks.clear();
+    other.devices[0].is_authorized = false;
+    other.ports[0].power = power("auto", "suspended");
+    let gpus = crate::embedded::gpus().unwrap();
+    let beside = diagnose_tunnels(&other, &gpus, None, true);
+    assert!(beside.lines.iter().all(|line| line.verdict <= Note), "{beside:#?}");
+    assert_eq!((beside.runtime, beside.because.as_slice()), (None, &[][..]));
+    assert_eq!(page(&other).because, ["USB4", "suspend", "dock"], "without a unit it is looked for");
+    // A dock whose PCIe switch is seen is judged, whatever else is connected; another device that waits is not it.
+    let mut seen = host(card(None));
+    seen.devices[0].is_authorized = false;
+    for beside_units in [true, false] {
+        assert_eq!(diagnose_tunnels(&seen, &gpus, None, beside_units).because, ["GPU"]);
+    }
+}
+
+#[test]
 fn a_gpu_without_a_driver_is_bad_with_the_driver_of_its_vendor() {
     let page = page(&host(card(None)));
     let driver = Some("amdgpu");
@@ -133,7 +152,7 @@ fn an_accelerator_or_a_listed_id_of_any_class_is_a_gpu_and_an_ssd_is_none() {
         if !is_gpu {
             assert!(line(&found, "GPU").found.contains("no GPU is behind the dock, but 0000:05:00.0 144D:A80A"));
             assert_eq!(line(&found, "GPU").advice, Some(Advice::ReplaceSsd));
-            let expected = diagnose_tunnels(&tunnels, &Gpus::default(), Some(pci_id.parse().unwrap()));
+            let expected = diagnose_tunnels(&tunnels, &Gpus::default(), Some(pci_id.parse().unwrap()), false);
             assert!(expected.runtime.is_some(), "the user expects it");
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, is_runtime_product, open_build};
+use asm2464::{Failure, Kind};
 use asm2464_chip::chip::boot::{self, Enumerated};
 use asm2464_chip::practice;
 use derive_more::Display;
@@ -150,6 +151,14 @@ impl OpenImage {
         Self::enumerating(image, || boot::enumerated(image))
     }
 
+    /// The failure of open firmware that is longer than part 1.
+    pub fn too_long(image: &Image) -> Failure {
+        let (len, most) = (image.file_len(), Part::One.max_len());
+        let message =
+            format!("it enumerates as open firmware, of which asmpatch writes at most {most} bytes: it has {len}");
+        Failure::new(Kind::BadInput.code("asmpatch::image::open_too_long"), message)
+    }
+
     fn enumerating(image: &Image, enumerated: impl FnOnce() -> Option<Enumerated>) -> Option<Self> {
         if image.file_len() > Part::One.max_len() {
             return None;
@@ -163,8 +172,8 @@ impl OpenImage {
 
 /// Extracts the commit of a product string such as `custom 1a2b3c4d-CLEAN`.
 fn commit(product: &str) -> Option<&str> {
-    let word = product.strip_prefix("custom ")?;
-    let (commit, _) = word.split_once('-').unwrap_or((word, ""));
+    let build = open_build(product)?;
+    let (commit, _) = build.split_once('-').unwrap_or((build, ""));
     (commit.len() == BUILD_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
 }
 

@@ -111,10 +111,11 @@ impl BridgeState {
     }
 }
 
-/// Returns the build in the open firmware's product string: `v0.1`, or the commit, such as `c5e2090a-CLEAN`. Source:
-/// the open firmware's descriptors.
+/// Returns the build in the open firmware's product string: `v0.1`, or the commit, such as `c5e2090a-CLEAN`. `None` for a
+/// name of another form, such as `customised`, which a runtime takes as well. Source: the open firmware's descriptors.
 pub fn open_build(product: &str) -> Option<&str> {
-    product.strip_prefix("custom").map(str::trim)
+    let build = product.strip_prefix("custom")?;
+    if build.is_empty() || build.starts_with(' ') { Some(build.trim()) } else { None }
 }
 
 /// Builds of the open firmware whose F4, with wValue 1, sets 0xCC30.0 and resets the CPU in one request. Sources: the
@@ -155,7 +156,9 @@ mod tests {
     fn the_open_firmware_names_its_build_in_its_product_string() {
         assert_eq!(open_build("custom v0.1"), Some("v0.1"));
         assert_eq!(open_build("custom c5e2090a-CLEAN"), Some("c5e2090a-CLEAN"));
-        assert_eq!(open_build("AS2462"), None);
+        for other in ["AS2462", "customised", "custom-LAB", "my custom v0.1"] {
+            assert_eq!(open_build(other), None, "{other}");
+        }
         assert!(restarts_by_f4("custom ed4e39b7-quiet1"));
         for other in ["custom ed4e39b7-CLEAN", "custom ed4e39b7-quiet2", "custom v0.1", "custom", "ed4e39b7-quiet1"] {
             assert!(!restarts_by_f4(other), "{other}");

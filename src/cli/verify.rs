@@ -335,6 +335,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let open = open(&images, &verification);
         if open.is_some() {
             verification.findings.clear();
+        } else if let Some(failure) = too_long_open(&verification) {
+            verification.findings = vec![failure.into()];
         }
         let unit = unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
         let ok = verification.is_valid()
@@ -384,6 +386,17 @@ fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
         return None;
     }
     images.identify(verification.image.as_ref()?).firmware.open().cloned()
+}
+
+/// Returns the failure of open firmware with which nothing is wrong but its length. An image that has a known version is
+/// not booted to find out.
+fn too_long_open(verification: &Verification<'_>) -> Option<Failure> {
+    let image = verification.image.as_ref().filter(|_| verification.is_unknown_alone())?;
+    if image.file_len() <= Part::One.max_len() || verification.compared.is_some() {
+        return None;
+    }
+    let is_open = boot::enumerated(image)?.state == BridgeState::OpenFirmware;
+    is_open.then(|| OpenImage::too_long(image))
 }
 
 /// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.
@@ -520,4 +533,27 @@ fn report<'a>(
 fn unread<'a>(path: &Path, failure: &AnyFailure, run: &Invocation) -> VerifyReport<'a> {
     let findings = vec![Finding::of(failure, run)];
     VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464::Coded as _;
+    use asm2464_chip::practice;
+
+    use super::*;
+
+    #[test]
+    fn open_firmware_that_part_1_does_not_hold_is_named() {
+        let images = Images::from(crate::embedded::patches().unwrap());
+        let of_len = |len: usize| {
+            let mut body = practice::open_image().body().to_vec();
+            body.resize(body.len() + len - practice::open_image().file_len(), 0);
+            let image = Image::from_body(body).unwrap();
+            too_long_open(&images.verify(&image, &Expectations::default()))
+        };
+        assert!(of_len(Part::One.max_len()).is_none());
+        let failure = of_len(Part::One.max_len() + 1).unwrap();
+        assert_eq!(failure.code(), "asmpatch::image::open_too_long");
+        assert!(failure.to_string().contains("at most 65280 bytes: it has 65281"), "{failure}");
+    }
 }

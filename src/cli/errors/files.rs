@@ -163,10 +163,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::is_text",
         "an image is what `download` fetches, or what `wrap` makes of Intel HEX, ELF or raw code";
     "asmpatch::image::length", (
-        "a truncated image does not boot; check that it is an ASM2464PD image"
+        "a shorter file is truncated, and a longer one has something behind its image or is none: check that it is an \
+         ASM2464PD image"
         ["or fetch it again" "download {IMAGE}"] ["list the known images" "download --list"]);
     "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
+    "asmpatch::image::open_too_long",
+        "open firmware is written to the flash's first part alone: build it smaller, or `download` a build that fits";
     "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";
     "asmpatch::info::no_slot", "only a copy of a flash has slots, as programmers read it, with an image in each or in one";
     "asmpatch::interrupted", "nothing is left half done; run the command again";

@@ -17,6 +17,7 @@ use crate::cli::errors::Exit;
 use crate::cli::user_files::{self, ImageFile};
 use crate::cli::verify;
 
+use crate::failure::in_file;
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, NewFirmware, UnknownImage};
@@ -25,12 +26,12 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan, needs_stand_in};
 use crate::flash::recovery::{ImageRef, InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
-use crate::image::{Firmware, Images, Proof};
+use crate::image::{Firmware, Images, OpenImage, Proof};
 use crate::patch::{ConfigEdits, Expectations, Verification};
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Part};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField};
 use asm2464::{AnyFailure, Failure, Kind};
 pub use screen::Screen;
 pub use show::SSD_LOST;
@@ -328,20 +329,18 @@ pub fn unknown_in_copy(proof: &Proof, images: &Images) -> Option<UnknownImage> {
 ///
 /// # Errors
 /// Of kind [`Kind::Refused`], with what the image does instead.
-fn check_kind(proof: &Proof, file: &Path) -> Result<(), Failure> {
+fn check_kind(proof: &Proof, file: &Path) -> Result<(), AnyFailure> {
     let Proof { known, report, .. } = proof;
     let what = match (report.state(), report.failure()) {
         (Some(BridgeState::Vendor), _) => return Ok(()),
-        (Some(BridgeState::OpenFirmware), _) => {
-            let (len, most) = (known.image.file_len(), Part::One.max_len());
-            format!("it enumerates as open firmware, of which asmpatch writes {most} bytes at most: it has {len}")
-        }
+        // It would be known as open firmware if it fitted.
+        (Some(BridgeState::OpenFirmware), _) => return Err(in_file(file)(OpenImage::too_long(&known.image))),
         (_, Some((check, fault))) => {
             format!("on the chip model it fails the check \"{}\": {fault}", check.what)
         }
         (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
     };
-    Err(unverified(file, &format!("{what}, and it is no known image")))
+    Err(unverified(file, &format!("{what}, and it is no known image")).into())
 }
 
 fn unverified(file: &Path, why: &str) -> Failure {
@@ -350,6 +349,7 @@ fn unverified(file: &Path, why: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{Image, Part};
     use asm2464_chip::practice;
     use asm2464_host::bridge::UnitInfo;
     use clap::FromArgMatches as _;
@@ -375,5 +375,15 @@ mod tests {
     fn a_lost_block_0_gets_the_serial_that_its_boot_loader_shows_and_not_the_chips() {
         assert_eq!(serial_without_blocks(BridgeState::BootLoader), "LAB-07");
         assert_ne!(serial_without_blocks(BridgeState::OpenFirmware), "LAB-07");
+    }
+
+    #[test]
+    fn open_firmware_that_is_too_long_is_refused_for_that_and_not_as_unknown() {
+        let mut body = practice::open_image().body().to_vec();
+        body.resize(Part::One.max_len(), 0);
+        let proof = samples::proved(&Image::from_body(body).unwrap());
+        let failure = check_kind(&proof, Path::new("long.bin")).unwrap_err();
+        assert_eq!(failure.coded().code(), "asmpatch::image::open_too_long");
+        assert!(failure.to_string().starts_with("long.bin: "), "{failure}");
     }
 }

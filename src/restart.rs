@@ -599,7 +599,7 @@ mod tests {
     use asm2464::scsi::XdataAddress;
     use asm2464_chip::practice;
     use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-    use asm2464_host::bridge::{AnyTransport, Bridge, Location};
+    use asm2464_host::bridge::{Bridge, Location};
 
     use super::*;
     use crate::tests::unknown_open_build;
@@ -628,7 +628,7 @@ mod tests {
             Ok(self.attached.clone())
         }
 
-        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
             self.unit.open_over(wanted)
         }
 
@@ -789,7 +789,7 @@ mod tests {
             self.unit.attached()
         }
 
-        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
             if self.is_cycled { Err(SystemError(self.kind).into()) } else { self.unit.open_over(wanted) }
         }
 

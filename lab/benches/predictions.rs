@@ -19,7 +19,7 @@ use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{CLOCK_MHZ, Work};
 use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Transport as _};
+use asm2464_host::bridge::{Bridge, Port as _};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine as _, VendorTlp};
 use asmpatch::patch::{PatchSet, Selection};
 use plain::{Kind, Stream};
@@ -168,7 +168,7 @@ fn patched(image: &Image, patch: Option<&str>) -> BenchResult<Image> {
 /// A unit over UAS with its GPU's address assigned, initialised as by a GPU runtime.
 struct Vendor {
     unit: SharedUnit,
-    bridge: Bridge<AnyTransport>,
+    bridge: Bridge,
     card: Option<TinyGpu>,
     /// The address of the GPU's frame buffer.
     memory: Option<u64>,
@@ -240,7 +240,7 @@ fn reads(table: &mut Table, image: &Image) -> BenchResult<()> {
     let mut found = vec![0; LEN];
     let name = "READ(16) of 64 KiB that a GPU completes, with the status patch only";
     table.add_each(name, &unit, LEN, || {
-        let complete = |bridge: &mut Bridge<AnyTransport>, entry| -> Result<(), AnyFailure> {
+        let complete = |bridge: &mut Bridge, entry| -> Result<(), AnyFailure> {
             card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
         };
         Ok(bridge.read_sram_by_read16(&mut found, TIMEOUT, complete)?)

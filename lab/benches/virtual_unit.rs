@@ -14,7 +14,7 @@ use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464::scsi::{Cdb, Command};
 use asm2464_dock::virtual_unit::{Reply, STREAMS, Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{Bridge, Endpoint, Transport as _};
+use asm2464_host::bridge::{Bridge, Endpoint};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use plain::{Kind, Stream};
 

@@ -1,8 +1,8 @@
 //! Tests of the bench on a small unit. A test can set every property of it.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
@@ -168,9 +168,12 @@ impl FakeUnit {
     }
 }
 
-impl Transport for FakeUnit {
+/// A unit as a bridge's transport, which the test looks at afterwards.
+struct Wire(Arc<Mutex<FakeUnit>>);
+
+impl Transport for Wire {
     fn kind(&self) -> TransportKind {
-        self.kind
+        self.0.lock().unwrap().kind
     }
 
     fn max_depth(&self) -> usize {
@@ -184,16 +187,17 @@ impl Transport for FakeUnit {
         data: DataPhase<'_>,
         _timeout: Duration,
     ) -> Result<CommandEnd, TransportError> {
-        self.answer(lun, cdb, data)
+        self.0.lock().unwrap().answer(lun, cdb, data)
     }
 
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, _timeout: Duration) -> Result<(), TransportError> {
+        let mut unit = self.0.lock().unwrap();
         let mut buffer = vec![0; workload.buffer_len()];
         while let Some(job) = workload.next(&mut buffer) {
             let (completion, came) = match job.data {
-                JobData::None => (self.answer(job.lun, &job.cdb, DataPhase::None)?, 0),
-                JobData::In(len) => (self.answer(job.lun, &job.cdb, DataPhase::In(&mut buffer[..len]))?, len),
-                JobData::Out(len) => (self.answer(job.lun, &job.cdb, DataPhase::Out(&buffer[..len]))?, 0),
+                JobData::None => (unit.answer(job.lun, &job.cdb, DataPhase::None)?, 0),
+                JobData::In(len) => (unit.answer(job.lun, &job.cdb, DataPhase::In(&mut buffer[..len]))?, len),
+                JobData::Out(len) => (unit.answer(job.lun, &job.cdb, DataPhase::Out(&buffer[..len]))?, 0),
             };
             if !workload.complete(&job, &completion, &buffer[..came], Duration::from_micros(10)) {
                 break;
@@ -203,9 +207,10 @@ impl Transport for FakeUnit {
     }
 
     fn recover(&mut self) -> Result<(), TransportError> {
-        self.recovered += 1;
-        self.xdata.clear();
-        self.used = 0;
+        let mut unit = self.0.lock().unwrap();
+        unit.recovered += 1;
+        unit.xdata.clear();
+        unit.used = 0;
         Ok(())
     }
 }
@@ -217,10 +222,12 @@ fn plan(paths: &[DataPath]) -> BenchPlan {
 }
 
 fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, FakeUnit) {
-    let mut bridge = Bridge::new(unit);
+    let unit = Arc::new(Mutex::new(unit));
+    let mut bridge = Bridge::new(Box::new(Wire(unit.clone())));
     let who = BenchUnit { device: "test".to_owned(), ..BenchUnit::default() };
     let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
-    (report, mem::replace(bridge.transport_mut(), self::unit()))
+    drop(bridge);
+    (report, Arc::into_inner(unit).unwrap().into_inner().unwrap())
 }
 
 #[test]
@@ -367,7 +374,7 @@ fn a_byte_that_comes_back_different_is_found_by_its_offset() {
 #[test]
 fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
-    let (mut bridge, plan) = (Bridge::new(unit()), plan(&DataPath::scsi()));
+    let (mut bridge, plan) = (Bridge::new(Box::new(Wire(Arc::new(Mutex::new(unit()))))), plan(&DataPath::scsi()));
     let ended = run(&mut bridge, BenchUnit::default(), &plan, Interrupt::watching(&flag), &mut |_| {});
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
 }

@@ -11,7 +11,7 @@ use asm2464::progress::Progress;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, Lun, ScsiStatus, XdataAddress};
 use asm2464_host::bridge::{
-    Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, Transport, TransportKind, Workload,
+    Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, TransportKind, Workload,
 };
 use asm2464_host::pcie::{PcieError, TlpEngine, VendorTlp};
 
@@ -28,7 +28,7 @@ const READ16_SRAM_MAX: usize = 0x8000;
 /// Maximum number of bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
 
-impl<T: Transport> BenchedUnit for Bridge<T> {
+impl BenchedUnit for Bridge {
     fn firmware(&self) -> BenchedFirmware {
         BenchedFirmware {
             state: BridgeState::Vendor,
@@ -205,11 +205,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 }
 
 /// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it.
-fn is_read_by_software<T: Transport>(
-    bridge: &mut Bridge<T>,
-    known: &UnitSurvey,
-    timeout: Duration,
-) -> Result<bool, AnyFailure> {
+fn is_read_by_software(bridge: &mut Bridge, known: &UnitSurvey, timeout: Duration) -> Result<bool, AnyFailure> {
     match bridge.has_read16_sram(timeout) {
         Err(error) if error.is_timeout() => bridge.revive(known).map(|()| false),
         asked => Ok(asked?),
@@ -217,8 +213,8 @@ fn is_read_by_software<T: Transport>(
 }
 
 /// Runs one command that moves `len` bytes.
-fn exchange<T: Transport>(
-    bridge: &mut Bridge<T>,
+fn exchange(
+    bridge: &mut Bridge,
     command: Command,
     data: DataPhase<'_>,
     len: usize,

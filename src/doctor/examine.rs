@@ -15,9 +15,7 @@ use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::open::OpenCommand;
-use asm2464_host::bridge::{
-    AnyTransport, Behind, Bridge, CommandError, ControlError, DataPhase, OpenBridge, Port, UnitInfo,
-};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, ControlError, DataPhase, OpenBridge, Port, UnitInfo};
 use asm2464_host::pcie::{Link, Pcie, PcieError, TlpEngine, VendorTlp};
 
 use crate::flash::access::{Access, UnitBlocks};
@@ -89,7 +87,7 @@ pub fn examine(
 
 fn vendor(
     facts: &mut Facts,
-    bridge: Bridge<AnyTransport>,
+    bridge: Bridge,
     options: DoctorOptions,
     images: &Images,
     interrupt: Interrupt<'_>,
@@ -316,7 +314,7 @@ fn exchange(probe: Probe, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exc
 }
 
 /// Asks a unit that runs the vendor's firmware. Stops at the first question at which the wire fails.
-fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
+fn ask_vendor(bridge: &mut Bridge) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     let timeout = bridge.timeouts().short;
     for probe in Probe::ALL {

@@ -3,7 +3,7 @@
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use asm2464::flash::{BlockBytes, FIRST_SLOT, RegisterFlash, SECTOR_LEN, Slot};
 use asm2464::scsi::SenseKey;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
+use asm2464_host::bridge::{Bridge, CommandError, OpenBridge, Port};
 
 use super::error::FlashError;
 use crate::unit::Live;
@@ -33,7 +33,7 @@ pub trait FlashReader {
 }
 
 /// Reads through E0 and E2.
-impl FlashReader for Bridge<AnyTransport> {
+impl FlashReader for Bridge {
     fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError> {
         self.read_config(index).map_err(|error| match gives_none(&error) {
             true => FlashError::NoBlock { index, why: error.to_string() },
@@ -61,7 +61,7 @@ impl FlashReader for RegisterFlash<OpenBridge> {
 /// An opened unit. Dropping it gives the unit back to the system.
 pub enum Access {
     /// Vendor commands: E0 and E2 read, E1 and E3 write. The boot loader has only those that write.
-    Commands(Bridge<AnyTransport>),
+    Commands(Bridge),
     /// The registers of the flash controller, which open firmware lets a host reach.
     Registers(RegisterFlash<OpenBridge>),
 }

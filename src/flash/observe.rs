@@ -6,7 +6,7 @@ use asm2464::AnyFailure;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part, container_len};
 use asm2464::flash::image_file;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage, UnitInfo};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port, Storage, UnitInfo};
 
 use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::error::FlashError;
@@ -56,7 +56,7 @@ impl ObservedFirmware {
         Ok(Self { state, version: None, parts, e4_extension: None, storage: None })
     }
 
-    fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
+    fn by_commands(bridge: &mut Bridge, state: BridgeState) -> Result<Self, CommandError> {
         let storage = Some(Storage::ask(bridge)?);
         let version = known(bridge, Bridge::firmware_version)?;
         let e4_extension = known(bridge, |bridge| Ok(bridge.has_e4_extension(E4_DEADLINE)?))?.flatten();
@@ -118,8 +118,8 @@ impl ObservedFirmware {
 
 /// Asks a unit. Returns its answer; `None` if it refused, or did not answer and was recovered.
 fn known<T>(
-    bridge: &mut Bridge<AnyTransport>,
-    ask: impl FnOnce(&mut Bridge<AnyTransport>) -> Result<T, CommandError>,
+    bridge: &mut Bridge,
+    ask: impl FnOnce(&mut Bridge) -> Result<T, CommandError>,
 ) -> Result<Option<T>, CommandError> {
     match ask(bridge) {
         Ok(answer) => Ok(Some(answer)),

@@ -6,7 +6,7 @@
 
 use asm2464::interrupt::Interrupt;
 use asm2464::sram::DMA_STATE;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, ControlError, OpenBridge, Transport as _};
+use asm2464_host::bridge::{Bridge, CommandError, ControlError, OpenBridge};
 use asm2464_host::pcie::{Link, Pcie, Scope, Survey, TlpEngine};
 
 use super::facts::{Asked, PipeState};
@@ -37,7 +37,7 @@ pub fn pipes(live: &mut Live, may_write: bool) -> Asked<PipeState> {
 
 /// Whether vendor firmware answers commands. If it does not, a control request shows whether only the bulk pipes hang or
 /// the whole unit is dead.
-pub(crate) fn answers(bridge: &mut Bridge<AnyTransport>) -> Asked<PipeState> {
+pub(crate) fn answers(bridge: &mut Bridge) -> Asked<PipeState> {
     let mut asked = bridge.inquiry();
     if matches!(&asked, Err(CommandError::Transport(error)) if error.is_timeout()) {
         asked = bridge.inquiry();

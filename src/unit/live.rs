@@ -2,13 +2,13 @@
 
 use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, Storage};
+use asm2464_host::bridge::{Behind, Bridge, OpenBridge, Port, Storage};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
 
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
 pub enum Live {
     /// The vendor's firmware: SCSI commands. The boot loader takes only those that write the flash.
-    Vendor(Bridge<AnyTransport>),
+    Vendor(Bridge),
     /// Open firmware: control requests.
     Open(OpenBridge),
 }

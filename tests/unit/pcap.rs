@@ -5,7 +5,7 @@ use std::process::Command as Process;
 use asm2464_chip::practice;
 use asm2464_dock::pcap::{Capture, CapturedDevice};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{AnyTransport, Bridge, Monitors, PipeError, Port as _, TransferEnd};
+use asm2464_host::bridge::{Bridge, Monitors, PipeError, Port as _, TransferEnd};
 
 fn unit(scenario: &str) -> VirtualUnit {
     let scenario = Scenario::parse(scenario).unwrap();
@@ -37,7 +37,7 @@ fn monitors(capture: &Capture) -> Monitors {
 }
 
 /// Records a virtual unit in this process: a read, a write, a refused command, and one without data.
-fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
+fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge) -> Recorded {
     recorded(|capture| {
         let mut port = VirtualPort::new("unit", unit("behind = { ssd = { bytes = 1048576 } }"));
         port.watch(monitors(capture));

@@ -4,7 +4,7 @@
 use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::{Lun, XdataAddress};
-use asm2464_host::bridge::{AnyTransport, Bridge, Port};
+use asm2464_host::bridge::{Bridge, Port};
 use asm2464_host::pcie::{NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 
 use crate::unit::rig::unit;
@@ -13,7 +13,7 @@ use crate::unit::rig::unit;
 const TREE: &str = include_str!("../cli/pcie.in/tree/bridge.toml");
 
 /// The unit over each transport.
-fn bridges(scenario: &str, image: Option<&Image>) -> Vec<Bridge<AnyTransport>> {
+fn bridges(scenario: &str, image: Option<&Image>) -> Vec<Bridge> {
     let bulk_only = unit(scenario, image).open().unwrap();
     let mut port = unit(scenario, image);
     port.open().unwrap();
@@ -107,7 +107,7 @@ fn through_the_vendors_firmware_it_is_the_same_stock_or_patched_initialised_or_n
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_firmware_numbers_its_root_port_at_the_first_question_for_a_medium() {
     let mut bridge = unit(TREE, Some(&crate::chip_images::vendor())).open().unwrap();
-    let header = |bridge: &mut Bridge<AnyTransport>, at| {
+    let header = |bridge: &mut Bridge, at| {
         let mut patience = NoTime;
         let found = Pcie::new(&mut VendorTlp::new(bridge), &mut patience).config_dwords(at, 0, 16);
         found.map(|header| (header[6] & 0xFF_FFFF, header[8]))

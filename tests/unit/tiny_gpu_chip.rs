@@ -6,7 +6,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::gpu_card::registers::CardFault;
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_dock::virtual_unit::{FirmwareCounts, SharedUnit};
-use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
+use asm2464_host::bridge::{Bridge, OpenBridge, Port};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
@@ -123,7 +123,7 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedUnit) -> Vec<Row> {
     rows.into()
 }
 
-fn examine_vendor<T: Transport>(mut bridge: Bridge<T>, unit: &SharedUnit) -> Vec<Row> {
+fn examine_vendor(mut bridge: Bridge, unit: &SharedUnit) -> Vec<Row> {
     let rows = examine(&mut VendorTlp::new(&mut bridge), unit);
     assert!(bridge.inquiry().is_ok(), "it goes on");
     rows

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464::{Bdf, Kind};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port as _, Storage, Transport as _};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Outcome, Skip};
 
@@ -16,7 +16,7 @@ use crate::unit::rig::{is_timeout, unit};
 
 const HIGH: &str = "speed = 'high'";
 
-fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
+fn uas(port: &mut VirtualPort) -> Bridge {
     Bridge::new(port.uas().unwrap().unwrap())
 }
 
@@ -29,7 +29,7 @@ fn plan(paths: &[DataPath], depth: Vec<usize>) -> BenchPlan {
 }
 
 /// Returns the report, and whether the bench initialised the unit.
-fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, bool) {
+fn run(bridge: &mut Bridge, plan: &BenchPlan) -> (BenchReport, bool) {
     let mut initialised = false;
     let report = bench::run(bridge, bench_unit(), plan, Interrupt::never(), &mut |progress: BenchEvent| {
         initialised |= progress == BenchEvent::Initialising;
@@ -45,7 +45,7 @@ fn outcome(report: &BenchReport, path: DataPath) -> &Outcome {
     &report.rows.iter().find(|row| row.path == path).unwrap().outcome
 }
 
-fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
+fn is_initialised(bridge: &mut Bridge) -> bool {
     let mut byte = [0];
     bridge.xdata_read(XdataAddress::main(0x05A8), &mut byte).unwrap();
     byte != [0]
@@ -183,7 +183,7 @@ fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer
 }
 
 /// The GPU's memory before and after `spoiled` runs a bench that writes to it.
-fn memory_around(scenario: &str, spoiled: impl FnOnce(&mut Bridge<AnyTransport>)) -> [Vec<u8>; 2] {
+fn memory_around(scenario: &str, spoiled: impl FnOnce(&mut Bridge)) -> [Vec<u8>; 2] {
     let mut port = unit(scenario, Some(&patched()));
     let memory = |port: &mut VirtualPort, data: Option<&[u8]>| {
         let bridge = &mut uas(port);

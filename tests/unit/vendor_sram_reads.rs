@@ -9,7 +9,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::gpu_card::registers::{RAN, SENT, STATUS};
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port as _, Storage};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
@@ -20,7 +20,7 @@ const SECTOR: usize = 512;
 const SECOND: Duration = Duration::from_secs(1);
 
 struct Unit {
-    bridge: Bridge<AnyTransport>,
+    bridge: Bridge,
     shared: SharedUnit,
     card: Option<TinyGpu>,
 }
@@ -44,13 +44,13 @@ fn initialised(mut port: VirtualPort) -> Unit {
 }
 
 /// Makes the card write a completion entry.
-fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), AnyFailure> {
+fn tell(bridge: &mut Bridge, card: TinyGpu, entry: Entry) -> Result<(), AnyFailure> {
     let mut engine = VendorTlp::new(bridge);
     card.complete(&mut Pcie::new(&mut engine, &mut NoTime), entry)
 }
 
 /// The status in the card's registers.
-fn status(bridge: &mut Bridge<AnyTransport>, card: TinyGpu) -> u32 {
+fn status(bridge: &mut Bridge, card: TinyGpu) -> u32 {
     let mut engine = VendorTlp::new(bridge);
     let mut patience = NoTime;
     let mut pcie = Pcie::new(&mut engine, &mut patience);
@@ -117,7 +117,7 @@ fn a_gpus_result_comes_by_read16_as_it_comes_by_e4() {
             cycle_limit: 10_000,
             send: None,
         };
-        let run = |bridge: &mut Bridge<AnyTransport>, entry| {
+        let run = |bridge: &mut Bridge, entry| {
             let send = Some(DmaWrite { from: 0, len: len as u32, to: SRAM_ADDRESS, entry });
             let mut engine = VendorTlp::new(bridge);
             card.run(&mut Pcie::new(&mut engine, &mut NoTime), &GpuJob { send, ..job }).map(drop)
@@ -210,9 +210,8 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
 fn a_failed_request_to_the_device_leaves_a_working_unit() {
     let mut unit = unit(CARD);
     let card = unit.card.unwrap();
-    let refuse = |bridge: &mut Bridge<AnyTransport>, entry: Entry| {
-        tell(bridge, card, Entry { to: 0x0070_0000, command_at: None, ..entry })
-    };
+    let refuse =
+        |bridge: &mut Bridge, entry: Entry| tell(bridge, card, Entry { to: 0x0070_0000, command_at: None, ..entry });
     let mut data = [0; SECTOR];
     let error = unit.bridge.read_sram_by_read16(&mut data, SECOND, refuse).unwrap_err();
     assert!(error.to_string().contains("no device accepts"), "{error}");
@@ -226,8 +225,7 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let mut high = port(&format!("speed = \"high\"\n{CARD}"));
     let mut bot = port(CARD);
     let bridges = [Bridge::new(high.uas().unwrap().unwrap()), bot.open().unwrap()];
-    let answered =
-        |_: &mut Bridge<AnyTransport>, _| -> Result<(), AnyFailure> { panic!("the device must not be asked") };
+    let answered = |_: &mut Bridge, _| -> Result<(), AnyFailure> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
         let error = bridge.read_sram_by_read16(&mut data, SECOND, answered).unwrap_err();

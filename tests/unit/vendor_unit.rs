@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port, Storage};
 use asmpatch::patch::{PatchSet, Selection};
 
 use crate::chip_images::{vendor, vendor_231204};
@@ -19,7 +19,7 @@ fn stock_unit(scenario: &str) -> VirtualPort {
     unit(scenario, Some(&vendor()))
 }
 
-fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
+fn read_image(bridge: &mut Bridge, len: usize) -> Vec<u8> {
     let mut file = vec![0; len];
     let (first, second) = file.split_at_mut(Part::One.max_len());
     bridge.read_flash(Part::One, first).unwrap();
@@ -34,9 +34,8 @@ fn each_version_says_at_its_own_address_that_it_has_found_its_ssd() {
     for (image, variables) in [(vendor(), Variables::As240417), (vendor_231204(), Variables::As231204)] {
         let mut port = unit("behind = { ssd = { bytes = 1048576 } }", Some(&image));
         let mut bridge = port.open().unwrap();
-        let byte = |bridge: &mut Bridge<_>, at| bridge.xdata_byte(XdataAddress::main(at)).unwrap();
-        let found =
-            |bridge: &mut Bridge<_>| [variables.ssd_found(), variables.ssd_started()].map(|at| byte(bridge, at));
+        let byte = |bridge: &mut Bridge, at| bridge.xdata_byte(XdataAddress::main(at)).unwrap();
+        let found = |bridge: &mut Bridge| [variables.ssd_found(), variables.ssd_started()].map(|at| byte(bridge, at));
         let ssd = Behind::Ssd("asmpatch virtual drive, 1.0 MB".to_owned());
         assert_eq!(found(&mut bridge), [0, 0], "{variables:?}");
         bridge.inquiry().unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use asm2464::TransportKind;
 use asm2464::scsi::{Command, Lun, XdataAddress};
-use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
+use asm2464_host::bridge::{CommandEnd, Job, JobData, Workload};
 use asmpatch::devices::Devices;
 use asmpatch::unit::{self, Selector};
 

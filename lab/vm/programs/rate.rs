@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use asm2464::TransportKind;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::Transport;
 use asmpatch::unit::{self, Selector};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 

@@ -7,7 +7,7 @@
 //! readback differs.
 
 use asm2464::firmware::{BlockIndex, Part, kept_bytes};
-use asm2464_host::bridge::{AnyTransport, Bridge};
+use asm2464_host::bridge::Bridge;
 
 use super::{ATTEMPTS, Run, is_final};
 use crate::flash::access::{Access, FlashReader};
@@ -16,7 +16,7 @@ use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 
 impl Run<'_> {
     /// Writes the slot until it reads back correctly, a few times at most.
-    pub(super) fn write_by_commands(&mut self, mut bridge: Bridge<AnyTransport>) -> Result<Access, FlashError> {
+    pub(super) fn write_by_commands(&mut self, mut bridge: Bridge) -> Result<Access, FlashError> {
         for attempt in 1.. {
             let mut outcome = self.write_once(&mut bridge);
             if outcome.is_ok() && self.plan.reads_back() {
@@ -55,7 +55,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    fn write_once(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
+    fn write_once(&mut self, bridge: &mut Bridge) -> Result<(), FlashError> {
         let plan = self.plan;
         for block in &plan.blocks {
             let step = FlashStep::WriteBlock(block.index);

@@ -7,8 +7,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, BulkOnly, Location, Monitors, OpenBridge, Port, Timeouts, Transport as _, Uas, UnitInfo,
-    Watched,
+    AnyTransport, Bridge, BulkOnly, Location, Monitors, OpenBridge, Port, Timeouts, Uas, UnitInfo, Watched,
 };
 use tracing::info;
 
@@ -177,7 +176,7 @@ impl Port for VirtualPort {
         self.raw_descriptors()
     }
 
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
         let bulk_only = self.transport()?;
         let uas = if wanted == Some(TransportKind::BulkOnly) { None } else { self.uas()? };
         let transport = match uas {

@@ -13,7 +13,7 @@ use asm2464::scsi::{
 use tracing::info;
 
 use super::error::{CommandError, TransportError};
-use super::transport::{CommandEnd, DataPhase, Job, JobData, Transport, Workload};
+use super::transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 
 /// Maximum number of bytes that E2 reads in one command. Source: E2's handler in image 240417.
 const FLASH_READ_MAX: usize = 0x1_0000;
@@ -52,22 +52,21 @@ impl Timeouts {
 ///
 /// A CHECK CONDITION becomes [`CommandError::CheckCondition`]. If a command gets UNIT ATTENTION after a reset, it is
 /// sent again.
-#[derive(Debug)]
-pub struct Bridge<T> {
-    transport: T,
+pub struct Bridge {
+    transport: AnyTransport,
     timeouts: Timeouts,
     /// The running firmware's version, once it was read.
     version: Option<FirmwareVersion>,
 }
 
-impl<T: Transport> Bridge<T> {
+impl Bridge {
     /// Creates a bridge over this transport.
-    pub fn new(transport: T) -> Self {
+    pub fn new(transport: AnyTransport) -> Self {
         Self::with_timeouts(transport, Timeouts::FIRMWARE)
     }
 
     /// Creates a bridge with these time limits.
-    pub fn with_timeouts(transport: T, timeouts: Timeouts) -> Self {
+    pub fn with_timeouts(transport: AnyTransport, timeouts: Timeouts) -> Self {
         Self { transport, timeouts, version: None }
     }
 
@@ -77,8 +76,8 @@ impl<T: Transport> Bridge<T> {
     }
 
     /// The transport, for streams of commands.
-    pub fn transport_mut(&mut self) -> &mut T {
-        &mut self.transport
+    pub fn transport_mut(&mut self) -> &mut dyn Transport {
+        &mut *self.transport
     }
 
     /// Recovers the device, so that the next command can be sent.
@@ -372,7 +371,7 @@ pub enum XdataStep<'a> {
     Read(XdataAddress, &'a mut [u8]),
 }
 
-impl<T: Transport> Bridge<T> {
+impl Bridge {
     /// Carries out these steps in order, with as many in flight as the transport allows. The firmware executes commands
     /// in the order of arrival; the GPU runtime relies on this for the same sequences.
     ///
@@ -540,10 +539,11 @@ mod tests {
             (64, 32, "short_xdata"),
         ] {
             let mut buffer = vec![0; expected];
-            let error = Bridge::new(Brings(found)).xdata_read(XdataAddress::main(0xF000), &mut buffer).unwrap_err();
+            let error =
+                Bridge::new(Box::new(Brings(found))).xdata_read(XdataAddress::main(0xF000), &mut buffer).unwrap_err();
             assert!(error.to_string().contains(&format!("{found} of {expected} bytes")), "{error}");
             assert_eq!(error.code(), format!("asm2464::bridge::{why}"), "{expected}, {found}");
         }
-        assert_eq!(Bridge::new(Brings(4096)).xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]), Ok(()));
+        assert_eq!(Bridge::new(Box::new(Brings(4096))).xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]), Ok(()));
     }
 }

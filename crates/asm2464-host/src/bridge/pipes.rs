@@ -373,10 +373,6 @@ impl<P: Pipes> Pipes for Watched<P> {
         self.pipes.buffer(transfer)
     }
 
-    fn put(&mut self, transfer: TransferId, bytes: &[u8]) -> Result<(), PipeError> {
-        self.pipes.put(transfer, bytes)
-    }
-
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
         self.submitted(transfer, 0, |buffer| {
             let data = if is_to_host(endpoint.address()) { &[] } else { buffer.get(..len)? };

@@ -12,7 +12,6 @@ use asm2464::{AnyFailure, ParseError, TransportKind};
 
 use super::client::Bridge;
 use super::open::OpenBridge;
-use super::transport::AnyTransport;
 
 /// A USB port with a bridge, or a virtual unit's folder: what `--device` names.
 ///
@@ -40,13 +39,13 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// No unit, no permission, busy, a unit that runs open firmware, or no UAS where it is wanted.
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure>;
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure>;
 
     /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader always speak.
     ///
     /// # Errors
     /// As for [`open_over`](Self::open_over).
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open(&mut self) -> Result<Bridge, AnyFailure> {
         self.open_over(Some(TransportKind::BulkOnly))
     }
 

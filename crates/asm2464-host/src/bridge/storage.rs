@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Bridge;
 use super::error::CommandError;
-use super::transport::{DataPhase, Transport};
+use super::transport::DataPhase;
 
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
@@ -74,7 +74,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
-    pub fn ask<T: Transport>(bridge: &mut Bridge<T>) -> Result<Self, CommandError> {
+    pub fn ask(bridge: &mut Bridge) -> Result<Self, CommandError> {
         let mut storage = Self::default();
         if let Err(error) = storage.ask_variables(bridge) {
             storage.failed = Some(failed(bridge, error)?);
@@ -89,7 +89,7 @@ impl Storage {
         Ok(storage)
     }
 
-    fn ask_lun_0<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+    fn ask_lun_0(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
         match medium(bridge, Lun::ZERO) {
             Ok((capacity, is_not_ready)) => (self.capacity, self.is_not_ready) = (capacity, is_not_ready),
             Err(error) => {
@@ -122,7 +122,7 @@ impl Storage {
         Ok(())
     }
 
-    fn ask_bays<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+    fn ask_bays(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
         let luns = match bridge.other_luns() {
             Ok(luns) => luns,
             Err(error) => {
@@ -142,7 +142,7 @@ impl Storage {
         Ok(())
     }
 
-    fn ask_variables<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+    fn ask_variables(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
         let version = bridge.running_version()?;
         self.version = Some(version);
         let read: Vec<u16> = match Variables::of(version) {
@@ -211,7 +211,7 @@ impl Storage {
 }
 
 impl Bay {
-    fn ask<T: Transport>(bridge: &mut Bridge<T>, lun: Lun) -> Result<Self, CommandError> {
+    fn ask(bridge: &mut Bridge, lun: Lun) -> Result<Self, CommandError> {
         let (capacity, is_not_ready) = medium(bridge, lun)?;
         let mut bay = Self { lun, capacity, is_not_ready, model: None };
         if capacity.is_some() || is_not_ready {
@@ -224,7 +224,7 @@ impl Bay {
 }
 
 /// Asks a logical unit for its capacity. Returns that, and whether it has a medium that is not ready.
-fn medium<T: Transport>(bridge: &mut Bridge<T>, lun: Lun) -> Result<(Option<Capacity>, bool), CommandError> {
+fn medium(bridge: &mut Bridge, lun: Lun) -> Result<(Option<Capacity>, bool), CommandError> {
     match bridge.read_capacity(lun) {
         Ok(capacity) => Ok((capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0), false)),
         Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => Ok((None, true)),
@@ -248,7 +248,7 @@ fn every_initialised() -> impl Iterator<Item = u16> {
     Variables::ALL.into_iter().flat_map(|variables| variables.initialised().map(|(at, _)| at))
 }
 
-impl<T: Transport> Bridge<T> {
+impl Bridge {
     /// Whether READ CAPACITY of each logical unit and E6 answer 2/3A (medium not present) on a unit that is not
     /// initialised. WRITE(16) can't reach an SSD then.
     ///
@@ -301,7 +301,7 @@ impl<T: Transport> Bridge<T> {
 }
 
 /// Recovers the unit after a failed command, so that the next command works. Returns the error's text.
-fn failed<T: Transport>(bridge: &mut Bridge<T>, error: CommandError) -> Result<String, CommandError> {
+fn failed(bridge: &mut Bridge, error: CommandError) -> Result<String, CommandError> {
     match &error {
         CommandError::Transport(transport) if transport.is_gone() => return Err(error),
         CommandError::Transport(_) => bridge.recover()?,
@@ -334,13 +334,14 @@ fn decimal_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use asm2464::TransportKind;
 
     use super::super::error::{TransportError, TransportErrorKind};
     use super::*;
-    use crate::bridge::transport::{CommandEnd, JobData, Workload};
+    use crate::bridge::transport::{CommandEnd, JobData, Transport, Workload};
 
     /// A unit without an SSD at LUN 0: its XDATA, its answer to REPORT LUNS, what the other logical units answer to READ
     /// CAPACITY, and the commands that it got.
@@ -349,8 +350,11 @@ mod tests {
         xdata: BTreeMap<u16, u8>,
         luns: Option<Vec<u8>>,
         bays: BTreeMap<u8, Result<[u8; 8], Sense>>,
-        asked: Vec<Vec<u8>>,
+        asked: Asked,
     }
+
+    /// The CDBs that a unit got, in order.
+    type Asked = Arc<Mutex<Vec<Vec<u8>>>>;
 
     impl Transport for Fake {
         fn kind(&self) -> TransportKind {
@@ -365,7 +369,7 @@ mod tests {
             let mut buffer = vec![0; workload.buffer_len()];
             while let Some(job) = workload.next(&mut buffer) {
                 let cdb = job.cdb.as_slice();
-                self.asked.push(cdb.to_vec());
+                self.asked.lock().unwrap().push(cdb.to_vec());
                 let good = |len| (CommandEnd { transferred: len, status: ScsiStatus::Good, sense: None }, len);
                 let check =
                     |sense| (CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) }, 0);
@@ -419,25 +423,39 @@ mod tests {
         }
     }
 
-    fn unit(version: [u8; 6], xdata: &[(u16, u8)]) -> Bridge<Fake> {
+    fn fake(version: [u8; 6], xdata: &[(u16, u8)]) -> Fake {
         let version = (XdataAddress::VERSION.addr..).zip(version);
-        Bridge::new(Fake { xdata: version.chain(xdata.iter().copied()).collect(), ..Fake::default() })
+        Fake { xdata: version.chain(xdata.iter().copied()).collect(), ..Fake::default() }
+    }
+
+    fn unit(version: [u8; 6], xdata: &[(u16, u8)]) -> (Bridge, Asked) {
+        let fake = fake(version, xdata);
+        let asked = fake.asked.clone();
+        (Bridge::new(Box::new(fake)), asked)
+    }
+
+    /// A unit of an unknown version with this answer to REPORT LUNS.
+    fn listing(luns: Vec<u8>, bays: &[(u8, Result<[u8; 8], Sense>)]) -> Bridge {
+        let bays = bays.iter().copied().collect();
+        Bridge::new(Box::new(Fake { luns: Some(luns), bays, ..fake(UNKNOWN, &[]) }))
     }
 
     /// A unit of an unknown version that lists LUN 0 and these, with their answers to READ CAPACITY.
-    fn with_bays(bays: &[(u8, Result<[u8; 8], Sense>)]) -> Bridge<Fake> {
+    fn with_bays(bays: &[(u8, Result<[u8; 8], Sense>)]) -> Bridge {
         let entries = bays.iter().map(|(lun, _)| *lun).flat_map(|lun| [0, lun, 0, 0, 0, 0, 0, 0]);
         let header = [0, 0, 0, (bays.len() as u8 + 1) * 8, 0, 0, 0, 0].into_iter().chain([0; 8]);
-        let mut bridge = unit(UNKNOWN, &[]);
-        bridge.transport_mut().luns = Some(header.chain(entries).collect());
-        bridge.transport_mut().bays = bays.iter().copied().collect();
-        bridge
+        listing(header.chain(entries).collect(), bays)
     }
 
     /// The addresses of the E4 or E5 in the order in which they came.
-    fn addresses(bridge: &mut Bridge<Fake>, opcode: u8) -> Vec<u16> {
-        let asked = bridge.transport_mut().asked.iter().filter(|cdb| cdb[0] == opcode);
+    fn addresses(asked: &Asked, opcode: u8) -> Vec<u16> {
+        let asked = asked.lock().unwrap();
+        let asked = asked.iter().filter(|cdb| cdb[0] == opcode);
         asked.map(|cdb| u16::from_be_bytes([cdb[3], cdb[4]])).collect()
+    }
+
+    fn opcodes(asked: &Asked) -> Vec<u8> {
+        asked.lock().unwrap().iter().map(|cdb| cdb[0]).collect()
     }
 
     const V240417: [u8; 6] = [0x24, 0x04, 0x17, 0x85, 0, 0];
@@ -451,35 +469,36 @@ mod tests {
             (V231204, &[0x07F0, 0x054C, 0x05A5, 0x05F5, 0x05A9, 0x053F, 0x05A9]),
             (UNKNOWN, &[0x07F0, 0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5]),
         ] {
-            let mut bridge = unit(version, &[]);
+            let (mut bridge, asked) = unit(version, &[]);
             assert_eq!(Storage::ask(&mut bridge).unwrap().behind(), Behind::NoMedium, "{version:02x?}");
-            assert_eq!(addresses(&mut bridge, 0xE4), expected);
-            assert!(bridge.transport_mut().asked.iter().any(|cdb| cdb[0] == 0xE6), "{version:02x?}");
+            assert_eq!(addresses(&asked, 0xE4), expected);
+            assert!(opcodes(&asked).contains(&0xE6), "{version:02x?}");
         }
         // What 240417 keeps there means nothing in 231204.
-        assert_eq!(Storage::ask(&mut unit(V231204, &[(0x054B, 9)])).unwrap().behind(), Behind::NoMedium);
+        assert_eq!(Storage::ask(&mut unit(V231204, &[(0x054B, 9)]).0).unwrap().behind(), Behind::NoMedium);
     }
 
     #[test]
     fn an_ssd_that_is_found_and_not_ready_is_an_ssd_and_one_under_a_runtime_is_not_asked() {
-        let not_ready = Storage::ask(&mut unit(V240417, &[(0x05A8, 2), (0x05F8, 0x12), (0x05AC, 1)])).unwrap().behind();
+        let not_ready =
+            Storage::ask(&mut unit(V240417, &[(0x05A8, 2), (0x05F8, 0x12), (0x05AC, 1)]).0).unwrap().behind();
         assert_eq!(not_ready.to_string(), "SSD that is not ready");
-        let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4), (0x05AC, 1)]);
+        let (mut bridge, asked) = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4), (0x05AC, 1)]);
         let found = Storage::ask(&mut bridge).unwrap().behind();
         assert!(matches!(found, Behind::Ssd(_)), "{found:?}");
-        assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
-        let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4)]);
+        assert!(opcodes(&asked).iter().all(|opcode| *opcode == 0xE4));
+        let (mut bridge, asked) = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4)]);
         assert!(matches!(Storage::ask(&mut bridge).unwrap().behind(), Behind::Initialised(_)));
-        assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
+        assert!(opcodes(&asked).iter().all(|opcode| *opcode == 0xE4));
     }
 
     #[test]
     fn an_unknown_version_where_any_runtime_may_have_been_is_never_asked_for_its_ssd() {
         for at in [0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5] {
-            let mut bridge = unit(UNKNOWN, &[(at, 1)]);
+            let (mut bridge, asked) = unit(UNKNOWN, &[(at, 1)]);
             let found = Storage::ask(&mut bridge).unwrap().behind();
             assert!(matches!(&found, Behind::CannotTell(why) if why.contains("241129")), "{found:?}");
-            assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4), "{at:#06x}");
+            assert!(opcodes(&asked).iter().all(|opcode| *opcode == 0xE4), "{at:#06x}");
         }
     }
 
@@ -522,8 +541,7 @@ mod tests {
     #[test]
     fn a_list_of_luns_that_cannot_be_followed_leaves_open_what_is_behind() {
         for list in [vec![0, 0, 0, 16, 0, 0, 0, 0], vec![0; 3], vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0]] {
-            let mut bridge = unit(UNKNOWN, &[]);
-            bridge.transport_mut().luns = Some(list);
+            let mut bridge = listing(list, &[]);
             let behind = Storage::ask(&mut bridge).unwrap().behind();
             assert!(matches!(&behind, Behind::CannotTell(why) if why.contains("LUN")), "{behind:?}");
             assert!(bridge.has_no_medium().is_err());
@@ -532,20 +550,20 @@ mod tests {
 
     #[test]
     fn asking_initialisation_and_freeing_read_the_version_once_and_write_at_its_addresses() {
-        let mut bridge = unit(V231204, &[]);
+        let (mut bridge, asked) = unit(V231204, &[]);
         Storage::ask(&mut bridge).unwrap();
         assert!(bridge.has_no_medium().unwrap());
         bridge.initialise().unwrap();
         bridge.free_slots(512).unwrap();
         let version = XdataAddress::VERSION.addr;
-        assert_eq!(addresses(&mut bridge, 0xE4).into_iter().filter(|at| *at == version).count(), 1);
-        let written = addresses(&mut bridge, 0xE5);
+        assert_eq!(addresses(&asked, 0xE4).into_iter().filter(|at| *at == version).count(), 1);
+        let written = addresses(&asked, 0xE5);
         assert!(written.starts_with(&[0x054C, 0x054F, 0x05A5]) && written.ends_with(&[0x0518, 0x0519, 0x051A]));
-        bridge.transport_mut().asked.clear();
+        asked.lock().unwrap().clear();
         // After a reset other firmware may run.
         let _ = bridge.reset(asm2464::scsi::ResetMode::CpuReset);
         bridge.variables().unwrap();
-        assert_eq!(addresses(&mut bridge, 0xE4), [version]);
+        assert_eq!(addresses(&asked, 0xE4), [version]);
     }
 
     #[test]

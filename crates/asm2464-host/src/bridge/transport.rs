@@ -69,38 +69,6 @@ pub trait Transport {
 /// Any transport, for use from one thread at a time.
 pub type AnyTransport = Box<dyn Transport + Send>;
 
-impl<T: Transport + ?Sized> Transport for Box<T> {
-    fn pipes(&mut self) -> Option<&mut dyn Pipes> {
-        (**self).pipes()
-    }
-
-    fn kind(&self) -> TransportKind {
-        (**self).kind()
-    }
-
-    fn max_depth(&self) -> usize {
-        (**self).max_depth()
-    }
-
-    fn execute_on(
-        &mut self,
-        lun: Lun,
-        cdb: &Cdb,
-        data: DataPhase<'_>,
-        timeout: Duration,
-    ) -> Result<CommandEnd, TransportError> {
-        (**self).execute_on(lun, cdb, data, timeout)
-    }
-
-    fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        (**self).run(workload, depth, timeout)
-    }
-
-    fn recover(&mut self) -> Result<(), TransportError> {
-        (**self).recover()
-    }
-}
-
 /// One command as a workload: the only copy is between the caller's data and the transfer's buffer.
 struct Single<'a> {
     lun: Lun,

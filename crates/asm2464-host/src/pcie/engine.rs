@@ -10,7 +10,7 @@ use asm2464::tlp::engine::{
 use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind};
 use thiserror::Error;
 
-use crate::bridge::{Bridge, CommandError, ControlError, OpenBridge, Transport, XdataStep};
+use crate::bridge::{Bridge, CommandError, ControlError, OpenBridge, XdataStep};
 
 /// Reasons a request to the PCIe side failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -133,9 +133,8 @@ const MEMORY_WRITES_AT_ONCE: usize = 16;
 const CONFIG_AT_ONCE: usize = 32;
 
 /// The TLP engine of a unit that runs the vendor's firmware, patched or not.
-#[derive(Debug)]
-pub struct VendorTlp<'a, T> {
-    bridge: &'a mut Bridge<T>,
+pub struct VendorTlp<'a> {
+    bridge: &'a mut Bridge,
     held: Held,
 }
 
@@ -179,10 +178,10 @@ impl RequestRegisters {
     }
 }
 
-impl<'a, T: Transport> VendorTlp<'a, T> {
+impl<'a> VendorTlp<'a> {
     /// Creates the engine of this bridge. Use it only if there is no SSD behind the bridge: the firmware uses the same
     /// engine for one.
-    pub const fn new(bridge: &'a mut Bridge<T>) -> Self {
+    pub const fn new(bridge: &'a mut Bridge) -> Self {
         Self { bridge, held: UNKNOWN }
     }
 
@@ -253,7 +252,7 @@ fn at_once(tlps: &[Tlp]) -> usize {
     }
 }
 
-impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
+impl TlpEngine for VendorTlp<'_> {
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
         let mut completions = Vec::with_capacity(tlps.len());
         let mut rest = tlps;

@@ -14,9 +14,7 @@ use asm2464::sram::{SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN, VENDOR_COMPLETIONS
 use asm2464::{AnyFailure, Failure, Kind};
 
 use crate::bridge::open::SramTransfer;
-use crate::bridge::{
-    Bridge, CommandError, DataPhase, OpenBridge, Transport, TransportError, TransportErrorKind, TransportKind,
-};
+use crate::bridge::{Bridge, CommandError, DataPhase, OpenBridge, TransportError, TransportErrorKind, TransportKind};
 
 /// Maximum number of bytes of one READ(16): what a GPU runtime moves with one WRITE(16).
 const READ_MAX: usize = 0x1_0000;
@@ -66,7 +64,7 @@ impl Queues {
     }
 }
 
-impl<T: Transport> Bridge<T> {
+impl Bridge {
     /// Reads from the SRAM's start with READ(16): 1 to 128 sectors, over UAS with streams, on a unit that is
     /// [initialised](Bridge::initialise). During the command the unit answers no E4 and no E5, so the device is set up
     /// beforehand: `set_up` gets the entry that the device has to write once the command is in the submission queue.

@@ -15,9 +15,7 @@ use super::forced_exit::GATE;
 use super::lock::UnitLock;
 use super::sysfs::{Sysfs, refuse_mounted};
 use super::{KnownUnits, Layout, power};
-use crate::bridge::{
-    AnyTransport, Bridge, Location, Monitors, OpenBridge, Port, PortPath, Timeouts, Transport as _, UnitInfo,
-};
+use crate::bridge::{Bridge, Location, Monitors, OpenBridge, Port, PortPath, Timeouts, UnitInfo};
 
 /// Time for which a unit that has just restarted may be busy: udev sets its permissions, and the kernel's driver
 /// identifies it.
@@ -80,7 +78,7 @@ impl UsbPort {
         info
     }
 
-    fn try_open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, UsbError> {
+    fn try_open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, UsbError> {
         let found = self.found()?;
         self.lock = Some(UnitLock::take(&self.port)?);
         let (state, wants_uas) = (found.info.state, wanted.is_some_and(TransportKind::is_uas));
@@ -151,7 +149,7 @@ impl Port for UsbPort {
         Sysfs::system().descriptors(&self.port)
     }
 
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
         let mut bridge = self.open_when_settled(|port| port.try_open(wanted))?;
         info!("{}: opened over {}", self.port, bridge.transport_mut().kind());
         Ok(bridge)

@@ -16,9 +16,7 @@ use asm2464::scsi::{Cdb, Lun, ScsiStatus, Sense};
 use asm2464::{AnyFailure, Coded as _};
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{
-    AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,
-};
+use asm2464_host::bridge::{Bridge, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload};
 use asm2464_host::bridge::{TransportError, TransportErrorKind};
 
 use super::super::access::UnitBlocks;
@@ -260,7 +258,7 @@ impl Port for FakePort {
         Ok(unit.identity())
     }
 
-    fn open_over(&mut self, _: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open_over(&mut self, _: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
         // As on a real bus, one connection at a time.
         if self.is_held() {
             return Err(FlashError::not_back(Duration::ZERO).into());

@@ -40,7 +40,7 @@ impl Port for Exchanged {
         self.there()
     }
 
-    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
         self.now().open_over(wanted)
     }
 

@@ -3,9 +3,7 @@
 use asm2464::firmware::BlockIndex;
 use asm2464::scsi::uas::{CommandIu, StatusIu, Tag};
 use asm2464::scsi::{Cdb, Command, ScsiStatus, SenseKey, XdataAddress};
-use asm2464_host::bridge::{
-    CommandEnd, CommandError, DataPhase, Endpoint, Port, Transport as _, TransportError, TransportErrorKind,
-};
+use asm2464_host::bridge::{CommandEnd, CommandError, DataPhase, Endpoint, Port, TransportError, TransportErrorKind};
 
 use super::{BOOT_LOADER, TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
 use crate::virtual_unit::Reply;

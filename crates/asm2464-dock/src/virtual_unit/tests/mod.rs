@@ -63,8 +63,8 @@ fn ready_unit(scenario: &str) -> VirtualUnit {
     unit
 }
 
-fn bulk_only(unit: VirtualUnit) -> Bridge<BulkOnly<VirtualPipes>> {
-    Bridge::new(BulkOnly::new(VirtualPipes::open(&SharedUnit::new(unit)).unwrap()).unwrap())
+fn bulk_only(unit: VirtualUnit) -> Bridge {
+    Bridge::new(Box::new(BulkOnly::new(VirtualPipes::open(&SharedUnit::new(unit)).unwrap()).unwrap()))
 }
 
 fn port(unit: VirtualUnit) -> VirtualPort {

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::{Cdb, Command, Lun, ResetMode, XdataAddress};
 use asm2464_chip::practice;
-use asm2464_host::bridge::{Bridge, BulkOnly, BusSpeed, DataPhase, Endpoint, Port, Transport as _};
+use asm2464_host::bridge::{Bridge, BulkOnly, BusSpeed, DataPhase, Endpoint, Port};
 
 use super::{TIMEOUT, UNITS, bulk_only, is_timeout, patched_image, port, returned, sense_of, unit};
 use crate::virtual_unit::{ControlAnswer, Reply, Scenario, SharedUnit, VirtualPipes, VirtualPort, VirtualUnit};
@@ -290,7 +290,7 @@ fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
         ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
     ] {
         let unit = SharedUnit::new(unit(never_done));
-        let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap());
+        let mut bridge = Bridge::new(Box::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap()));
         let block = bridge.read_config(BlockIndex::Zero).unwrap();
         bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
         unit.lock().unplug();

@@ -1,6 +1,6 @@
 //! TLPs through the registers of the chip's engine, with one late completion.
 
-use std::mem;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use asm2464::scsi::ScsiStatus;
@@ -82,7 +82,10 @@ impl Registers {
     }
 }
 
-impl Transport for Registers {
+/// The registers as a bridge's transport, which the test looks at afterwards.
+struct Wire(Arc<Mutex<Registers>>);
+
+impl Transport for Wire {
     fn kind(&self) -> TransportKind {
         TransportKind::UasStreams
     }
@@ -92,19 +95,20 @@ impl Transport for Registers {
     }
 
     fn run(&mut self, workload: &mut dyn Workload, _: usize, _: Duration) -> Result<(), TransportError> {
-        self.waits += 1;
+        let mut registers = self.0.lock().unwrap();
+        registers.waits += 1;
         let mut buffer = vec![0; workload.buffer_len()];
         while let Some(job) = workload.next(&mut buffer) {
-            self.commands += 1;
+            registers.commands += 1;
             let cdb = job.cdb.as_slice();
             let at = usize::from(u16::from_be_bytes([cdb[3], cdb[4]]));
             let mut transferred = 0;
             if cdb[0] == 0xE5 {
-                self.write(at, cdb[1]);
+                registers.write(at, cdb[1]);
             } else {
                 transferred = usize::from(cdb[1]);
-                buffer[..transferred].copy_from_slice(&self.page[at..at + transferred]);
-                self.look();
+                buffer[..transferred].copy_from_slice(&registers.page[at..at + transferred]);
+                registers.look();
             }
             let completion = CommandEnd { transferred, status: ScsiStatus::Good, sense: None };
             if !workload.complete(&job, &completion, &buffer[..transferred], Duration::ZERO) {
@@ -120,10 +124,11 @@ impl Transport for Registers {
 }
 
 fn survey(late: usize) -> (Survey, Registers) {
-    let mut bridge = Bridge::new(Registers::new(late));
+    let registers = Arc::new(Mutex::new(Registers::new(late)));
+    let mut bridge = Bridge::new(Box::new(Wire(registers.clone())));
     let found = Pcie::new(&mut VendorTlp::new(&mut bridge), &mut Counted::new()).survey(Scope::USUAL).unwrap();
-    let registers = mem::replace(bridge.transport_mut(), Registers::new(0));
-    (found, registers)
+    drop(bridge);
+    (found, Arc::into_inner(registers).unwrap().into_inner().unwrap())
 }
 
 #[test]

@@ -307,7 +307,10 @@ pub fn no_image(kind: &FileKind, path: &Path) -> AnyFailure {
         FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
         FileKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
         FileKind::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
-        FileKind::Flash(_) | FileKind::Swapped { .. } => Kind::BadInput.code("asmpatch::image::is_flash"),
+        FileKind::Flash(_) => Kind::BadInput.code("asmpatch::image::is_flash"),
+        FileKind::Swapped { kind, .. } if matches!(**kind, FileKind::Flash(_)) => {
+            Kind::BadInput.code("asmpatch::image::is_flash")
+        }
         _ => Kind::BadInput.code("asmpatch::image::is_other"),
     };
     let message = format!("{} is {kind}, expected an image", path.display());
@@ -408,6 +411,21 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
                 ))],
                 _ => vec![info],
             }
+        }
+        FileKind::Swapped { kind, group } => {
+            let order = format!(
+                "put the bytes in order, which are reversed in groups of {group}: objcopy's `--reverse-bytes={group}` does \
+                 that"
+            );
+            let known = crate::embedded::manifests(&[]).ok();
+            let known = match &**kind {
+                FileKind::Image(image) => known.as_ref().and_then(|known| known.by_sha256(&image.sha256())),
+                _ => None,
+            };
+            let fetch = known.map(|Manifest { id, .. }| {
+                AdvicePart::Command("or fetch it again", Command::named("download").operand(id))
+            });
+            [AdvicePart::text(order)].into_iter().chain(fetch).collect()
         }
         FileKind::Report => {
             vec![AdvicePart::Command("diagnose it again", Command::named("doctor").with("from", path))]
@@ -604,6 +622,7 @@ impl LoadedSymbols {
 #[cfg(test)]
 mod tests {
     use asm2464_chip::code::CodeFormat;
+    use asm2464_chip::practice;
 
     use super::*;
     use crate::cli::advice::worded;
@@ -640,5 +659,15 @@ mod tests {
         assert_eq!(help("r.json", FileKind::Report), "asmpatch doctor --from r.json");
         assert_eq!(help("f.bin", code()), "asmpatch wrap f.bin -o f.image.bin");
         assert_eq!(help("-f", FileKind::Report), "asmpatch doctor --from=-f");
+    }
+
+    #[test]
+    fn swapped_bytes_are_put_in_order_and_an_image_is_no_copy_of_a_flash() {
+        let refusal =
+            |image: FileKind, group| no_image(&FileKind::Swapped { kind: Box::new(image), group }, "f".as_ref());
+        let error = refusal(FileKind::Image(practice::image()), 4);
+        assert_eq!(error.code(), "asmpatch::image::is_other");
+        let help = crate::cli::errors::help(error.coded(), &Invocation::default());
+        assert!(help.contains("groups of 4") && help.contains("--reverse-bytes=4"), "{help}");
     }
 }

@@ -158,9 +158,9 @@ impl Search<'_> {
                 self.member = None;
                 return self.in_archive(origin, bytes, depth);
             }
-            if FileKind::of(bytes) == FileKind::Library {
+            if let kind @ FileKind::Library(_) = FileKind::of(bytes) {
                 let label = Kind::BadInput.code("asmpatch::fetch::library");
-                let message = format!("{origin} is a Windows library, not an updater");
+                let message = format!("{origin} is {kind}, not an updater");
                 return Err(Rank::Unrelated.miss(Failure::new(label, message)));
             }
             return Err(Rank::Unsearchable.miss(unusable(origin, updater::no_image(bytes))));

@@ -11,8 +11,8 @@ pub mod flash_copy;
 use std::ops::RangeInclusive;
 
 use asm2464::firmware::{
-    BANK_LEN, BlockIndex, COMMON_LEN, CONFIG_BLOCK_LEN, ConfigBlock, FirmwareVersion, Image, MAX_BODY_LEN,
-    MAX_FILE_LEN, TRAILER_LEN, container_len,
+    BANK_LEN, BlockIndex, COMMON_LEN, CONFIG_BLOCK_LEN, ConfigBlock, Image, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN,
+    container_len,
 };
 use asm2464::flash::{CONFIG_LEN, SECTOR_LEN};
 use asm2464::text;
@@ -60,10 +60,10 @@ pub enum FileKind {
     #[display("{}", _0.extent())]
     Flash(FlashCopy),
     /// An image or a copy of a flash with its bytes in another order.
-    #[display("{what} whose bytes are swapped in groups of {group}")]
+    #[display("{kind} whose bytes are swapped in groups of {group}")]
     Swapped {
         /// What it is in the right order.
-        what: &'static str,
+        kind: Box<FileKind>,
         /// Bytes of a group.
         group: usize,
     },
@@ -86,8 +86,8 @@ pub enum FileKind {
     #[display("a Windows program")]
     Program,
     /// A library or a driver for Windows.
-    #[display("a Windows library")]
-    Library,
+    #[display("{_0}")]
+    Library(&'static str),
     /// The receipt of a patched image.
     #[display("the receipt of an image")]
     Receipt,
@@ -161,7 +161,8 @@ impl FileKind {
         let Some(&first) = file.first() else { return Self::Empty };
         let file = unpadded(file);
         if let Ok(image) = Image::parse(file) {
-            return Self::Image(image);
+            // Some have put such an application into a container, too.
+            return if is_boot_stub_application(image.body()) { Self::BootStubApplication } else { Self::Image(image) };
         }
         if matches!(first, 0x00 | 0xFF) && file.iter().all(|byte| *byte == first) {
             return Self::Blank(first);
@@ -226,8 +227,7 @@ fn by_first_bytes(file: &[u8]) -> Option<FileKind> {
     }
     let what = match (found.matcher_type(), ending) {
         (_, "zip") => return Some(FileKind::Zip),
-        (_, "exe" | "dll") if is_library(file) => return Some(FileKind::Library),
-        (_, "exe" | "dll") => return Some(FileKind::Program),
+        (_, "exe" | "dll") => return Some(program(file)),
         (_, "ar") => return Some(FileKind::Object("a compiler's library")),
         // ELF is code, and what text is, its words say.
         (_, "elf") | (MatcherType::Text, _) => return None,
@@ -246,15 +246,23 @@ fn by_first_bytes(file: &[u8]) -> Option<FileKind> {
     Some(FileKind::Document { what, ending })
 }
 
-/// Whether a PE file is a library. Source: the PE format, "Characteristics": IMAGE_FILE_DLL.
-fn is_library(file: &[u8]) -> bool {
+/// Recognises a program, a library or a driver by the headers of a PE file. Source: the PE format, "Characteristics":
+/// IMAGE_FILE_DLL, and "Windows Subsystem": IMAGE_SUBSYSTEM_NATIVE.
+fn program(file: &[u8]) -> FileKind {
     const DLL: u16 = 0x2000;
-    let half = |at: usize| file.get(at..)?.first_chunk().copied().map(u16::from_le_bytes);
-    let Some(pe) = file.get(0x3C..).and_then(|rest| rest.first_chunk().copied()).map(u32::from_le_bytes) else {
-        return false;
-    };
-    let Some(at) = usize::try_from(pe).ok().and_then(|pe| pe.checked_add(22)) else { return false };
-    half(at).is_some_and(|characteristics| characteristics & DLL != 0)
+    const NATIVE: u16 = 1;
+    let pe = file
+        .get(0x3C..)
+        .and_then(|rest| rest.first_chunk().copied())
+        .map_or(usize::MAX, |at| usize::try_from(u32::from_le_bytes(at)).unwrap_or(usize::MAX));
+    let half = |at: usize| file.get(pe.checked_add(at)?..)?.first_chunk().copied().map(u16::from_le_bytes);
+    if half(92) == Some(NATIVE) {
+        return FileKind::Library("a Windows driver");
+    }
+    if half(22).is_some_and(|characteristics| characteristics & DLL != 0) {
+        return FileKind::Library("a Windows library");
+    }
+    FileKind::Program
 }
 
 /// Whether a file begins with a module header of OMF-51: type 02, length, a name, and a sum of 0.
@@ -331,13 +339,23 @@ fn body(file: &[u8]) -> Option<FileKind> {
         return None;
     }
     let image = Image::from_body(file.to_vec()).ok()?;
+    if is_bank_0(&image) {
+        return Some(FileKind::Bank0);
+    }
     // Read as an image's length, the first instruction of open firmware would be more than fits. The vendor's would
     // not, but its version is where it is in a body.
-    let has_version = |version: FirmwareVersion| version.has_date() && version.0[0] != 0;
-    if has_version(image.version()) {
-        return Some(if BANK_0.contains(&file.len()) { FileKind::Bank0 } else { FileKind::Body(image) });
-    }
-    (length_field(file) > MAX_BODY_LEN).then_some(FileKind::Body(image))
+    (has_version(&image) || length_field(file) > MAX_BODY_LEN).then_some(FileKind::Body(image))
+}
+
+/// Whether an image's body has a version of the vendor's firmware.
+fn has_version(image: &Image) -> bool {
+    let version = image.version();
+    version.has_date() && version.0[0] != 0
+}
+
+/// Whether an image has the vendor's firmware without its second bank, in a container that may be valid.
+pub fn is_bank_0(image: &Image) -> bool {
+    has_version(image) && BANK_0.contains(&image.body().len())
 }
 
 fn length_field(file: &[u8]) -> usize {
@@ -361,10 +379,9 @@ fn swapped(file: &[u8]) -> Option<FileKind> {
     [2, 4].into_iter().find_map(|group| {
         let mut bytes = file.to_vec();
         bytes.chunks_exact_mut(group).for_each(<[u8]>::reverse);
-        if Image::parse(&bytes).is_ok() {
-            return Some(FileKind::Swapped { what: "an image", group });
-        }
-        FlashCopy::of(&bytes).map(|_| FileKind::Swapped { what: "a copy of a flash", group })
+        let image = Image::parse(&bytes).ok().map(FileKind::Image);
+        let kind = image.or_else(|| FlashCopy::of(&bytes).map(FileKind::Flash))?;
+        Some(FileKind::Swapped { kind: Box::new(kind), group })
     })
 }
 
@@ -466,6 +483,8 @@ mod tests {
             application.truncate(0x20);
             application.resize(len, reserved);
             assert_eq!(words(&application), "an application of the open boot stub");
+            let wrapped = Image::from_body(application.clone()).unwrap().to_file();
+            assert_eq!(words(&wrapped), "an application of the open boot stub");
         }
         assert_eq!(words(b"A24F 0204 0000 7581 6012 0400 A24F 0204 0000 7581 6012 0400 A24F"), "a hex dump");
     }
@@ -498,6 +517,9 @@ mod tests {
         library[..2].copy_from_slice(b"MZ");
         library[0x3C] = 0x80;
         library[0x96..0x98].copy_from_slice(&0x2102u16.to_le_bytes());
+        // A driver is an executable of the native subsystem, and some are libraries.
+        let mut driver = library.clone();
+        driver[0xDC] = 1;
         let icon = [&[0, 0, 1, 0, 2, 0, 32, 32, 0, 0, 1, 0, 32, 0, 0, 4, 0, 0, 38][..], &[0; 40]].concat();
         let name = b"\x02\x06\x00\x03MOD\x00";
         let sum = name.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
@@ -514,6 +536,7 @@ mod tests {
             (&tar, "an archive (tar)"),
             (b"MZ\0\0", "a Windows program"),
             (&library, "a Windows library"),
+            (&driver, "a Windows driver"),
             (b"\x7FELF", "ELF"),
             (b":00000001FF\n", "Intel HEX"),
             (b"XH3\nH 2 areas 1 global symbols\nM main\n", "an object of SDCC"),

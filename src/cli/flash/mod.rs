@@ -287,8 +287,8 @@ impl ImageToWrite {
         let proof = images.prove(&read.image)?;
         let firmware = &proof.known.firmware;
         let unknown = unknown(&verification, &images, firmware);
-        if unknown.is_some() {
-            check_kind(&proof, file)?;
+        if let Some(unknown) = &unknown {
+            check_kind(&proof, unknown, file)?;
         }
         let edits = match receipt {
             Some(receipt) => vec![receipt.config],
@@ -329,7 +329,7 @@ pub fn unknown_in_copy(proof: &Proof, images: &Images) -> Option<UnknownImage> {
 ///
 /// # Errors
 /// Of kind [`Kind::Refused`], with what the image does instead.
-fn check_kind(proof: &Proof, file: &Path) -> Result<(), AnyFailure> {
+fn check_kind(proof: &Proof, unknown: &UnknownImage, file: &Path) -> Result<(), AnyFailure> {
     let Proof { known, report, .. } = proof;
     let what = match (report.state(), report.failure()) {
         (Some(BridgeState::Vendor), _) => return Ok(()),
@@ -340,7 +340,11 @@ fn check_kind(proof: &Proof, file: &Path) -> Result<(), AnyFailure> {
         }
         (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
     };
-    Err(unverified(file, &format!("{what}, and it is no known image")).into())
+    let image = match unknown {
+        UnknownImage::Version => "no known image",
+        UnknownImage::Changed(words) => words,
+    };
+    Err(unverified(file, &format!("{what}, and it is {image}")).into())
 }
 
 fn unverified(file: &Path, why: &str) -> Failure {
@@ -382,7 +386,7 @@ mod tests {
         let mut body = practice::open_image().body().to_vec();
         body.resize(Part::One.max_len(), 0);
         let proof = samples::proved(&Image::from_body(body).unwrap());
-        let failure = check_kind(&proof, Path::new("long.bin")).unwrap_err();
+        let failure = check_kind(&proof, &UnknownImage::Version, Path::new("long.bin")).unwrap_err();
         assert_eq!(failure.coded().code(), "asmpatch::image::open_too_long");
         assert!(failure.to_string().starts_with("long.bin: "), "{failure}");
     }

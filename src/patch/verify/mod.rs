@@ -12,6 +12,7 @@ use super::identify::{Identified, identify, patches_in};
 use super::library::Library;
 use super::receipt::{Receipt, ReceiptImage, ReceiptPatch};
 use super::set::PatchSet;
+use crate::file_kind::is_bank_0;
 
 /// The most places of other bytes that are named in words.
 const MAX_PLACES: usize = 4;
@@ -92,18 +93,36 @@ impl Verification<'_> {
         if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) }
     }
 
-    /// Describes an unknown image by the known one that it was most likely made from: the patches in it, and where it has
-    /// other bytes. `None` for any other file.
+    /// Describes an unknown image by the known one that it was most likely made from: the patches in it, what is missing,
+    /// and where it has other bytes. `None` for any other file.
     pub fn changed_words(&self, library: &Library) -> Option<String> {
-        let (image, (base, patches)) = (self.image.as_ref()?, self.compared.as_ref()?);
-        let ids: Vec<&str> = patches.iter().map(|patch| patch.id.as_str()).collect();
-        let known = match &ids[..] {
-            [] => format!("{} with", library.image_name(base)),
-            ids => format!("{} with {}, and", library.image_name(base), ids.join(", ")),
+        let image = self.image.as_ref()?;
+        let Some((base, patches)) = self.compared.as_ref() else {
+            return is_bank_0(image).then(|| format!("{} without bank 1", image.version().words()));
         };
-        // Behind the body are magic, checksum and CRC, which follow from it.
-        let in_body = |byte: &&Difference| byte.file_offset < image.trailer_offset();
+        let ids: Vec<&str> = patches.iter().map(|patch| patch.id.as_str()).collect();
+        let mut known = library.image_name(base);
+        let mut joint = " with";
+        if !ids.is_empty() {
+            known = format!("{known} with {}", ids.join(", "));
+            joint = ", and";
+        }
+        let missing = self.differences.iter().filter(|byte| byte.found.is_none()).count();
+        if missing > 0 {
+            known = format!("{known} without the last {missing} of {} bytes of code", image.body().len() + missing);
+            joint = ", and with";
+        }
+        // The length field before the body follows from it, and so do magic, checksum and CRC behind it.
+        let in_body =
+            |byte: &&Difference| byte.file_offset.body_offset().is_some() && byte.file_offset < image.trailer_offset();
         let bytes: Vec<&Difference> = self.differences.iter().filter(in_body).collect();
+        if bytes.is_empty() && missing > 0 {
+            return Some(known);
+        }
+        if bytes.is_empty() && is_bank_0(image) {
+            return Some(format!("{known} without bank 1"));
+        }
+        let known = known + joint;
         if bytes.is_empty() {
             return Some(format!("{known} other bytes, which asmpatch can't name without the original"));
         }

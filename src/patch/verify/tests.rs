@@ -86,6 +86,32 @@ fn an_unknown_image_is_described_by_the_known_one_its_patches_and_its_other_byte
 }
 
 #[test]
+fn half_an_image_in_a_valid_container_is_named_as_such() {
+    let (library, ..) = patched();
+    let words = |body: &[u8], originals| {
+        let image = Image::from_body(body.to_vec()).unwrap();
+        let expect = Expectations { originals, ..Default::default() };
+        verify(&library, &image, &expect).changed_words(&library)
+    };
+    let available: Option<Originals<'_>> = Some(&practice_original);
+    let mut body = practice::image().body().to_vec();
+    let len = body.len();
+    for cut in [0x4000, 0x8000, 0xC000, 0x1_4000] {
+        let missing = len - cut;
+        let expected = format!("practice without the last {missing} of {len} bytes of code");
+        assert_eq!(words(&body[..cut], available), Some(expected), "{cut:#x}");
+    }
+    assert_eq!(words(&body[..0xC000], None).unwrap(), "practice without bank 1");
+    body[0x300] ^= 1;
+    let changed = words(&body[..0xC000], available).unwrap();
+    assert!(changed.ends_with(" bytes of code, and with 1 other byte (c:0x0300)"), "{changed}");
+    // A version that nobody knows.
+    body[0x200..0x206].copy_from_slice(&[0x23, 0x12, 0x18, 0x85, 0x00, 0x00]);
+    assert_eq!(words(&body[..0xC000], available).unwrap(), "version 231218.85.00.00 without bank 1");
+    assert_eq!(words(&body, available), None);
+}
+
+#[test]
 fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
     let (library, file, _) = patched();
     let mut broken = file.clone();

@@ -333,13 +333,17 @@ impl Words<'_> {
                 }
             }
         }
-        if !lacks_value && system.is_none() {
-            let command = self.run.completed(Command::of(words, tail));
-            // What was run would fail again.
-            if self.run.again().words() != command.words() {
-                self.command(purpose, &command);
+        if system.is_none() {
+            let (again, command) = (self.run.again(), Command::of(words.iter().cloned(), tail));
+            let completed = self.run.completed(command.clone());
+            // What was run would fail again. Where it takes a value, its user has seen which.
+            let is_again = if lacks_value { again.takes_all_of(&command) } else { again.words() == completed.words() };
+            if is_again {
+                return;
             }
-            return;
+            if !lacks_value {
+                return self.command(purpose, &completed);
+            }
         }
         self.end_text();
         let line = words.iter().map(shell::word).collect::<Vec<_>>().join(" ") + tail;
@@ -479,6 +483,9 @@ mod tests {
     #[test]
     fn the_command_that_was_run_is_no_advice_after_it() {
         assert_eq!(said(&["asmpatch", "pcie", "reset", "--device", "3-1"], &[], "pcie reset"), ["first"]);
+        let set = "virtual set {KEY=VALUE}";
+        assert_eq!(said(&["asmpatch", "virtual", "set", "a=1", "--device", "virtual:u"], &[], set), ["first"]);
+        assert_eq!(said(&["asmpatch", "list"], &[], set)[1..], ["do this: `virtual set KEY=VALUE`"]);
     }
 
     #[test]

@@ -437,6 +437,11 @@ impl Command {
         self.specs().iter().find(|spec| spec.name.as_deref() == Some(name) || spec.short.as_deref() == Some(name))
     }
 
+    /// Whether it is the same subcommand, and has each argument that the other has.
+    pub fn takes_all_of(&self, other: &Self) -> bool {
+        self.subcommand == other.subcommand && other.given.iter().all(|given| self.has(given.spec))
+    }
+
     fn has(&self, spec: &Spec) -> bool {
         self.given.iter().any(|given| given.spec == spec)
     }

@@ -201,7 +201,8 @@ fn the_document_lists_the_table() {
 
 #[test]
 fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
-    let slots = ["ID", "IMAGE", "COPY", "FILE", "DIR", "VID:PID", "PORT", "DISK", "PLACE", "DEVICE", "UUID"];
+    let slots =
+        ["ID", "IMAGE", "COPY", "FILE", "DIR", "VID:PID", "PORT", "DISK", "PLACE", "DEVICE", "UUID", "KEY=VALUE"];
     for entry in entries() {
         for part in entry.advice {
             match part {
@@ -214,7 +215,11 @@ fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
                     let unknown = words.iter().filter_map(|word| word.strip_prefix('{')?.strip_suffix('}'));
                     assert!(unknown.into_iter().all(|slot| slots.contains(&slot)), "{line}");
                     let own = line.split(" | ").next().and_then(|line| line.split(" > ").next()).unwrap_or_default();
-                    let words = own.split(' ').map(|word| if word.starts_with('{') { "240417" } else { word });
+                    let words = own.split(' ').map(|word| match word {
+                        "{KEY=VALUE}" => "serial=A",
+                        word if word.starts_with('{') => "240417",
+                        word => word,
+                    });
                     let parsed = Invocation::parse(std::iter::once("asmpatch").chain(words));
                     assert!(own.starts_with("$ ") || parsed.is_ok(), "{line}");
                 }

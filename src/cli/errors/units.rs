@@ -400,9 +400,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was sent to it; flash an image of the open firmware first";
     "asmpatch::virtual_unit::replug_file",
         "the request is a file in the unit's folder, which you must be able to write to";
-    "asmpatch::virtual_unit::scenario",
-        "`virtual set KEY=VALUE` writes it in every shell, and `asmpatch help virtual-unit` lists the keys; without \
-         the file the defaults apply";
+    "asmpatch::virtual_unit::scenario", (
+        "`asmpatch help virtual-unit` lists the keys; without the file the defaults apply"
+        ["to write it in any shell" "virtual set {KEY=VALUE}"]);
     "asmpatch::xdata::flash_controller",
         "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `flash` \
          and `restore` write the flash, after a backup and a question; `backup` reads it";

@@ -62,6 +62,8 @@ pub enum BackupFirst {
     AsGiven,
     /// It makes one in this folder, because the folder of the command that was run can't take it.
     Into(PathBuf),
+    /// It makes one where only the user knows: neither that folder nor any other known one can take it.
+    Elsewhere,
     /// It makes none: the unit can't be read, or has a backup.
     No,
 }
@@ -189,8 +191,10 @@ impl NextStep {
 
     /// Who can take it.
     pub fn applicability(&self) -> Applicability {
-        if matches!(self.act, Act::Hands(_)) {
-            return Applicability::Hands;
+        match &self.act {
+            Act::Hands(_) => return Applicability::Hands,
+            Act::Again { backup: BackupFirst::Elsewhere, .. } => return Applicability::NeedsValue,
+            _ => {}
         }
         let clones = match &self.act {
             Act::Again { permissions, .. } | Act::Restore { permissions, .. } | Act::Flash { permissions, .. } => {

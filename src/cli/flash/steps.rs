@@ -99,8 +99,14 @@ impl WordedStep {
 }
 
 fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
-    if let Act::Hands(hands) = act {
-        return by_hand_on(location, *hands).into();
+    match act {
+        Act::Hands(hands) => return by_hand_on(location, *hands).into(),
+        Act::Again { backup: BackupFirst::Elsewhere, .. } => {
+            return "once the backup can be saved there, run the command again; or add `--backup-dir DIR`, a folder that \
+                    can take it"
+                .into();
+        }
+        _ => {}
     }
     let purpose = match why {
         Why::WithoutFaults => "take the fault out of its bridge.toml, or it comes again with each power-up",
@@ -165,7 +171,8 @@ fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
     }
 }
 
-/// Returns the command that takes this step; `None` for something to do by hand. It names the unit by its port.
+/// Returns the command that takes this step; `None` for something to do by hand, or if only the user knows a value of it.
+/// It names the unit by its port.
 pub fn command(act: &Act, run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Option<Command> {
     let run = run.at(location);
     Some(match act {
@@ -182,6 +189,7 @@ pub fn command(act: &Act, run: &Invocation, serial: Option<&ChosenSerial>, locat
             match backup {
                 BackupFirst::AsGiven => command,
                 BackupFirst::Into(folder) => command.with("backup_dir", folder),
+                BackupFirst::Elsewhere => return None,
                 BackupFirst::No => without_backup(command),
             }
         }
@@ -419,6 +427,15 @@ mod tests {
             commands(StoppedState::BootLoader, &flash(), Writes::Image, None),
             [quoted("asmpatch flash 'fw patched.bin' --device 1-2.3 --no-backup")]
         );
+    }
+
+    #[test]
+    fn a_command_whose_backup_has_no_place_is_not_printed_again() {
+        let unit = unit(StoppedState::Untouched, Writes::Image, None);
+        let FlashFailure { unit, steps, .. } = FlashFailure::new(gone(), unit, BackupFirst::Elsewhere);
+        let step = WordedStep::of(steps.last().unwrap(), &flash(), None, &unit.location);
+        assert_eq!((&step.command, step.applicability), (&None, Applicability::NeedsValue));
+        assert!(step.purpose.contains("`--backup-dir DIR`"), "{step:?}");
     }
 
     #[test]

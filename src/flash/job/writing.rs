@@ -171,7 +171,7 @@ fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
             return BackupFirst::Into(folder.clone());
         }
     }
-    BackupFirst::AsGiven
+    BackupFirst::Elsewhere
 }
 
 /// Returns the items with the units that they are about.
@@ -240,7 +240,7 @@ mod tests {
         let [failed, other] = &folders;
         let error = FlashError::Folder(BackupFolderError::Exists(failed.join("backup")));
         assert_eq!(backup_first(&error, &folders), BackupFirst::Into(other.clone()));
-        assert_eq!(backup_first(&error, std::slice::from_ref(failed)), BackupFirst::AsGiven);
+        assert_eq!(backup_first(&error, std::slice::from_ref(failed)), BackupFirst::Elsewhere);
         assert_eq!(backup_first(&FlashError::Protected, &folders), BackupFirst::AsGiven);
     }
 

@@ -1,4 +1,4 @@
-//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run. Also the
+//! The known USB IDs of ASM2464PD units: those of [`DOCKS`], of the user's folders, and of one run. Also the
 //! disks behind them that the user says are unused (`--unchecked-disk`).
 //!
 //! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::files::toml_file;
-use asm2464_host::usb::{DOCKS, KnownUnits};
-use serde::{Deserialize, Serialize};
+use asm2464_dock::toml_file;
+use asm2464_host::usb::{DOCKS, KnownDevice, KnownUnits};
+use serde::Deserialize;
 
 /// The longest product or maker name, in characters: it is shown on one line.
 const MAX_NAME: usize = 48;
@@ -20,25 +20,6 @@ const MAX_TEXT: usize = 500;
 
 /// Path of the udev rules file on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
-
-/// An entry for one USB ID.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct KnownDevice {
-    /// VID:PID.
-    #[serde(rename(serialize = "usb_id"))]
-    pub id: UsbId,
-    /// The product, as its maker sells it.
-    pub product: String,
-    /// Who makes it.
-    pub maker: String,
-    /// What a user should know about it.
-    #[serde(default)]
-    pub notes: String,
-    /// Where these facts come from.
-    pub source: String,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,7 +30,7 @@ struct DeviceFile {
 /// The USB IDs that count as ASM2464PD units.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices {
-    /// Each entry with the name of its file.
+    /// Each entry with where it stands.
     known: BTreeMap<UsbId, (String, KnownDevice)>,
     /// IDs that the user names for this run.
     named: BTreeSet<UsbId>,
@@ -58,24 +39,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Loads device files: the name for messages and the text of each.
-    ///
-    /// # Errors
-    /// As for [`Devices::add`].
-    pub fn of(files: &[(&str, &str)]) -> Result<Self, AnyFailure> {
-        let mut devices = Self::default();
-        for (origin, text) in files {
-            devices.add(origin, text)?;
-        }
-        Ok(devices)
-    }
-
-    /// Loads the shipped table of known docks.
-    ///
-    /// # Errors
-    /// None in a program that passed its tests.
-    pub fn shipped() -> Result<Self, AnyFailure> {
-        Self::of(DOCKS)
+    /// The known docks.
+    pub fn shipped() -> Self {
+        let known = DOCKS.iter().map(|dock| (dock.id, ("the list of known docks".to_owned(), dock.clone())));
+        Self { known: known.collect(), ..Self::default() }
     }
 
     /// Adds the entries of one device file. `origin` names it in errors.
@@ -185,27 +152,17 @@ mod tests {
         "[[device]]\nid = \"1234:abcd\"\nproduct = \"Dock\"\nmaker = \"Maker\"\nsource = \"its label\"\n";
 
     fn add(text: &str) -> Result<Devices, AnyFailure> {
-        let mut devices = Devices::shipped()?;
+        let mut devices = Devices::shipped();
         devices.add("mine.toml", text).map(|()| devices)
     }
 
     #[test]
-    fn the_ids_that_owners_have_published_are_known_and_no_other_is() {
-        let ids: Vec<String> = Devices::shipped().unwrap().ids().map(|id| id.to_string()).collect();
-        let published = [
-            "174C:2461",
-            "174C:2462",
-            "174C:2463",
-            "174C:2464",
-            "1E91:DE79",
-            "2065:2463",
-            "3801:0001",
-            "ADD1:0001",
-            "ADD1:0002",
-        ];
-        assert_eq!(ids, published);
-        assert!(KnownUnits::shipped().ids.into_iter().eq(Devices::shipped().unwrap().ids()));
-        let devices = Devices::shipped().unwrap();
+    fn each_known_dock_stands_once_in_order_of_ids_with_texts_that_fit() {
+        assert!(DOCKS.is_sorted_by(|one, next| one.id < next.id));
+        for dock in DOCKS {
+            check("the list of known docks", dock).unwrap();
+        }
+        let devices = Devices::shipped();
         assert!([UsbId::STOCK, UsbId::PATCHED, UsbId::BOOT_LOADER].into_iter().all(|id| devices.contains(id)));
         // Another ID of the same chip maker.
         assert!(!devices.contains("174C:2466".parse().unwrap()));
@@ -221,12 +178,12 @@ mod tests {
         devices.name(other);
         devices.name(dock);
         assert!(devices.contains(other) && devices.get(other).is_none());
-        assert_eq!(devices.ids().count(), Devices::shipped().unwrap().ids().count() + 2);
+        assert_eq!(devices.ids().count(), Devices::shipped().ids().count() + 2);
     }
 
     #[test]
     fn a_disk_is_vouched_for_by_its_own_name_or_its_node() {
-        let mut devices = Devices::shipped().unwrap();
+        let mut devices = Devices::shipped();
         devices.vouch_for_disk("/dev/sda");
         devices.vouch_for_disk("sdc");
         assert!(devices.vouched_for.iter().eq(["sda", "sdc"]));
@@ -238,7 +195,7 @@ mod tests {
         for (text, expected) in [
             (
                 DOCK.replace("1234:abcd", "174C:2464"),
-                "mine.toml: the USB ID 174C:2464 is in devices/asmedia.toml already",
+                "mine.toml: the USB ID 174C:2464 is in the list of known docks already",
             ),
             (format!("{DOCK}{DOCK}"), "mine.toml: the USB ID 1234:ABCD is in mine.toml already"),
             (DOCK.replace("1234:abcd", "1234:abcg"), "mine.toml: \"1234:abcg\" is not a USB ID"),
@@ -260,7 +217,7 @@ mod tests {
 
     #[test]
     fn there_is_a_rule_for_each_identity_in_the_kernels_spelling() {
-        let mut devices = Devices::shipped().unwrap();
+        let mut devices = Devices::shipped();
         devices.name("1234:ABCD".parse().unwrap());
         let rules = devices.udev_rules();
         for id in devices.ids() {

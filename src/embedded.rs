@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use asm2464::AnyFailure;
 use asm2464_chip::practice;
-use asm2464_dock::files::toml_file::TomlError;
+use asm2464_dock::toml_file::TomlError;
 use flate2::read::ZlibDecoder;
 
 use crate::fetch::{ImageVersion, Manifests};
@@ -120,7 +120,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use asm2464_dock::files::file::toml_files;
+    use asm2464_dock::file::toml_files;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
 use asm2464_chip::practice;
-use asm2464_dock::files::file;
+use asm2464_dock::file;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{BusSpeed, UnitInfo};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_dock::files::queue::QueueEnd;
 use asm2464_dock::pcap::Capture;
+use asm2464_dock::queue::QueueEnd;
 use asm2464_host::bridge::Port;
 use clap::builder::{ArgPredicate, Resettable};
 use clap::{Arg, Command, ValueEnum};
@@ -86,7 +86,7 @@ pub fn own_files(patches: &[&Patch]) -> Vec<(String, String)> {
     named.collect()
 }
 
-/// The options that add USB IDs of ASM2464PD units to the embedded ones.
+/// The options that add USB IDs of ASM2464PD units to the known ones.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceIds {
@@ -101,7 +101,7 @@ pub struct DeviceIds {
 }
 
 impl DeviceIds {
-    /// Loads the embedded IDs, those in the folders, and those given on the command line.
+    /// Loads the known IDs, those in the folders, and those given on the command line.
     ///
     /// # Errors
     /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
@@ -110,7 +110,7 @@ impl DeviceIds {
     }
 
     fn load_own(&self) -> Result<Devices, AnyFailure> {
-        let mut devices = Devices::shipped()?;
+        let mut devices = Devices::shipped();
         for (origin, text) in user_files::read_toml_files(&self.device_dirs)? {
             devices.add(&origin, &text)?;
         }

@@ -238,7 +238,7 @@ fn print_failure(shown: &ShownError<'_>) {
 }
 
 /// An error with escaped messages, as miette prints it. Codes are ours; quoted source is escaped where it is read
-/// ([`asm2464_dock::files::toml_file`]).
+/// ([`asm2464_dock::toml_file`]).
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ShownError<'a> {
@@ -391,9 +391,8 @@ mod tests {
     #[test]
     fn what_is_quoted_of_a_file_is_shown_escaped_and_still_marked_at_its_place() {
         let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
-        let error =
-            asm2464_dock::files::toml_file::parse::<std::collections::BTreeMap<String, String>>("evil\nname", text)
-                .unwrap_err();
+        let error = asm2464_dock::toml_file::parse::<std::collections::BTreeMap<String, String>>("evil\nname", text)
+            .unwrap_err();
         let mut shown = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
             .render_report(&mut shown, &ShownError::new(&error, &Invocation::default()))

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::files::{atomic, file};
+use asm2464_dock::{atomic, file};
 use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
 

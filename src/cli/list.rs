@@ -4,7 +4,7 @@ use std::env;
 use std::sync::Arc;
 
 use crate::advice::Advice;
-use crate::devices::{Devices, KnownDevice};
+use crate::devices::Devices;
 use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::ObservedFirmware;
@@ -17,6 +17,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, Location, UnitInfo};
+use asm2464_host::usb::KnownDevice;
 use asm2464_host::usb::sysfs::{BayDisk, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
@@ -343,14 +344,14 @@ fn show(row: &ListedUnit) {
     table::print_labelled(2, lines.iter().map(|(label, text)| (label, text.shown())));
 }
 
-/// Prints the USB IDs of the device files, and those that the user has named.
+/// Prints the known USB IDs, and those that the user has named.
 fn show_known(known: &Devices, json: bool) {
     let named = known.named().map(|id| KnownDevice {
         id,
-        product: String::new(),
-        maker: String::new(),
-        notes: String::new(),
-        source: "named by the user".to_owned(),
+        product: "".into(),
+        maker: "".into(),
+        notes: "".into(),
+        source: "named by the user".into(),
     });
     let named: Vec<KnownDevice> = named.collect();
     let all = known.iter().chain(&named);

@@ -13,7 +13,7 @@ use crate::flash::recovery::{ImageRef, Writes};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::files::atomic;
+use asm2464_dock::atomic;
 
 use super::advice::AdvicePart;
 use super::arguments::PatchDirs;

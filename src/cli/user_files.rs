@@ -11,7 +11,7 @@ use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named, ParseError, text};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
-use asm2464_dock::files::{atomic, file};
+use asm2464_dock::{atomic, file};
 use i8051::Instruction;
 use serde::Serialize;
 

@@ -341,11 +341,7 @@ fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     for probe in Probe::ALL {
         let Some(command) = probe.request() else { continue };
-        exchanges.push(exchange(probe, || {
-            let mut data = vec![0];
-            bridge.request(command, &mut data)?;
-            Ok(data)
-        }));
+        exchanges.push(exchange(probe, || Ok(bridge.request(command)?)));
     }
     exchanges
 }

@@ -42,7 +42,7 @@
 //!
 //! let folder = tempfile::tempdir()?;
 //! let selector = Selector::Virtual(Some(folder.path().join("unit")));
-//! let mut unit = unit::choose(&Arc::new(Devices::shipped()?), Some(&selector), None)?;
+//! let mut unit = unit::choose(&Arc::new(Devices::shipped()), Some(&selector), None)?;
 //! let Live::Vendor(mut bridge) = unit.open(Purpose::Xdata, None)? else { panic!("a new unit runs the practice image") };
 //! assert_eq!(bridge.inquiry()?.device_type, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -215,7 +215,7 @@ fn data_longer_than_a_units_stream_limit_are_split_and_one_request_above_it_hang
         dock.bridge.link().unwrap();
 
         let stream = OpenCommand::StreamWrite { address: ADDRESS, dwords: data.len() as u32 / 4 };
-        dock.bridge.request(stream, &mut []).unwrap();
+        dock.bridge.request(stream).unwrap();
         dock.bridge.bulk_out(&data).unwrap();
         for _ in 0..2 {
             let error = dock.bridge.link().unwrap_err();

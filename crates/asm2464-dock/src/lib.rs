@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 
-pub mod files;
+pub mod atomic;
+pub mod file;
 pub mod gpu_card;
 pub mod pcap;
+pub mod queue;
+pub mod toml_file;
 pub mod virtual_unit;

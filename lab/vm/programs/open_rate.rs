@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("BYTES and PIECE: multiples of 512, BYTES from 512 to 524,288".into());
     }
     let selector: Selector = port.parse()?;
-    let known = asmpatch::devices::Devices::shipped()?.into();
+    let known = asmpatch::devices::Devices::shipped().into();
     let bridge = &mut unit::choose(&known, Some(&selector), None)?.port().open_control()?;
     bridge.set_timeout(TIMEOUT);
     if depth > 0 {

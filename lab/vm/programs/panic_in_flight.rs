@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let known = Devices::shipped()?.into();
+    let known = Devices::shipped().into();
     let mut bridge = unit::choose(&known, Some(&selector), None)?.port().open_over(Some(choice))?;
     let transport = bridge.transport_mut();
     let depth = transport.max_depth();

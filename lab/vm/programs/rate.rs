@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let selector: Selector = port.parse()?;
-    let known = asmpatch::devices::Devices::shipped()?.into();
+    let known = asmpatch::devices::Devices::shipped().into();
     let mut unit = unit::choose(&known, Some(&selector), None)?;
     if unit.info.serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());

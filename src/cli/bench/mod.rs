@@ -18,7 +18,7 @@ use crate::unit::{self, Purpose, Selector, Unit};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_dock::files::atomic;
+use asm2464_dock::atomic;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
 use indicatif::{HumanDuration, ProgressBar};

@@ -5,7 +5,6 @@ use std::ops::Not;
 use std::path::Path;
 
 use crate::bench::BenchReport;
-use crate::devices::Devices;
 use crate::flash::behaviour::StartedCode;
 use crate::flash::decide::Terms;
 use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
@@ -22,6 +21,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, UsbId};
 use asm2464::{AnyFailure, Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
+use asm2464_host::usb::DOCKS;
 use serde::Serialize;
 
 use super::steps::{self, WordedStep};
@@ -183,7 +183,7 @@ fn new_id_note(plan: &FlashPlan) -> Option<String> {
         return None;
     }
     let mut list = "asmpatch list".to_owned();
-    let is_known = Devices::shipped().is_ok_and(|devices| devices.contains(after));
+    let is_known = DOCKS.iter().any(|dock| dock.id == after);
     if !is_known {
         list = format!("{list} --usb-id {after}");
     }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
-use crate::devices::KnownDevice;
 use crate::fetch::Md5Digest;
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, UsbId};
+use asm2464_host::usb::KnownDevice;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};

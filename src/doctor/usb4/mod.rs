@@ -179,8 +179,11 @@ fn dock(tunnels: &Tunnels, trouble: Verdict) -> Vec<Finding> {
         return vec![(trouble, found, Some(Advice::FindDock))];
     }
     let mut findings = Vec::new();
-    for TunnelledDock { address, pci_id, link, .. } in &tunnels.docks {
-        let found = format!("{address} {pci_id}, the dock's PCIe switch; link to the host: {link}");
+    for TunnelledDock { address, pci_id, link, is_guess, .. } in &tunnels.docks {
+        let mut found = format!("{address} {pci_id}, the dock's PCIe switch; link to the host: {link}");
+        if *is_guess {
+            found += "; what is behind it is a guess by bus numbers, because /sys shows no tree of PCI devices";
+        }
         findings.push(match link.width {
             Some(width) if width < CARD_LANES => (Note, found, Some(Advice::MoreLanes)),
             _ => (Good, found, None),

@@ -36,6 +36,7 @@ fn host(card: TunnelledGpu) -> Tunnels {
         others: Vec::new(),
         link,
         power: power("on", "active"),
+        is_guess: false,
     };
     Tunnels { devices: vec![device], docks: vec![dock], ports: vec![port], host_reset: Some(false) }
 }

@@ -19,9 +19,9 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind, Named, text};
-use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
-use asm2464_dock::files::file;
-use asm2464_dock::files::toml_file;
+use asm2464_dock::atomic::{self, StagedFolder, sync_folder};
+use asm2464_dock::file;
+use asm2464_dock::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
 

@@ -44,7 +44,7 @@ fn job(writes: Writes, names_blocks: bool) -> FlashJob {
             config_from: names_blocks.then(|| "blocks".into()),
             backs_up: true,
         }),
-        devices: Arc::new(Devices::shipped().unwrap()),
+        devices: Arc::new(Devices::shipped()),
         allowed: Allowed::default(),
         all_or_none: false,
         earlier_backups: None,

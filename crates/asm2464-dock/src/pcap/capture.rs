@@ -11,8 +11,8 @@ use asm2464::{Failure, Kind};
 
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, UsbmonHeader};
-use crate::files::file;
-use crate::files::queue::{Queue, QueueEnd, Sink};
+use crate::file;
+use crate::queue::{Queue, QueueEnd, Sink};
 
 /// How many bytes may wait for the disk. A packet that does not fit is dropped.
 const BACKLOG: usize = 32 << 20;

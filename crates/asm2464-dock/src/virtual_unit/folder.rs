@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use super::replug::{REQUEST_FILE, ReplugRequests};
 use super::scenario::{Downstream, Factory, INVALID, Scenario};
 use super::unit::VirtualUnit;
-use crate::files::{atomic, file, toml_file};
+use crate::{atomic, file, toml_file};
 use asm2464_chip::spi_flash::SpiFlash;
 
 /// Lengths of a dock's flash, in bytes, if they are powers of two.

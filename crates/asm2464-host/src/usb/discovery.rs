@@ -10,23 +10,13 @@ use asm2464::{Failure, Kind};
 use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
 use super::descriptors::{Alternate, EndpointInfo, INTERFACE, Layout, bulk_packets};
+use super::docks::DOCKS;
 use super::error::UsbError;
 use super::sysfs::Sysfs;
 use crate::bridge::{BusSpeed, Location, Monitors, PortPath, UnitInfo};
 
 /// Time limit of a string descriptor, on systems where it must be read from the device.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Names a file of known docks, and embeds its text.
-macro_rules! docks {
-    ($($path:literal),* $(,)?) => {
-        &[$(($path, include_str!(concat!("../../", $path)))),*]
-    };
-}
-
-/// The table of known docks: the name and the TOML of each file in the crate's `devices/`.
-pub const DOCKS: &[(&str, &str)] =
-    docks!["devices/adt.toml", "devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
 
 /// What the caller knows of the units that it may open. A device with another ID is never opened.
 #[derive(Debug, Clone, Default)]
@@ -43,11 +33,9 @@ impl KnownUnits {
         Self { ids: ids.into_iter().collect(), unchecked_disks: BTreeSet::new() }
     }
 
-    /// Knows every dock in [`DOCKS`], by the line with its ID, and vouches for no disk.
+    /// Knows every dock in [`DOCKS`], and vouches for no disk.
     pub fn shipped() -> Self {
-        let lines = DOCKS.iter().flat_map(|(_, text)| text.lines());
-        let ids = lines.filter_map(|line| line.strip_prefix("id = \"")?.strip_suffix('"'));
-        Self::of(ids.filter_map(|id| id.parse().ok()))
+        Self::of(DOCKS.iter().map(|dock| dock.id))
     }
 }
 
@@ -297,25 +285,5 @@ impl HotplugWatch {
         if self.events.is_none() || self.context.handle_events(Some(longest)).is_err() {
             std::thread::sleep(longest.min(POLL));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use super::*;
-
-    #[test]
-    fn the_shipped_units_are_every_dock_in_the_folder_and_open_firmware_of_any_age_is_among_them() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(fs::read_dir(root.join("devices")).unwrap().count(), DOCKS.len());
-        for (name, text) in DOCKS {
-            assert_eq!(fs::read_to_string(root.join(name)).unwrap(), *text);
-        }
-        let shipped = KnownUnits::shipped().ids;
-        assert!(["ADD1:0001", "ADD1:0002", "3801:0001"].iter().all(|id| shipped.contains(&id.parse().unwrap())));
-        assert_eq!(shipped.len(), DOCKS.iter().map(|(_, text)| text.matches("[[device]]").count()).sum::<usize>());
     }
 }

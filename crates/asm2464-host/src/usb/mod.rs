@@ -27,6 +27,7 @@
 mod descriptors;
 mod device;
 mod discovery;
+mod docks;
 mod error;
 mod forced_exit;
 mod lock;
@@ -36,7 +37,8 @@ pub mod sysfs;
 mod transfers;
 
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
-pub use discovery::{DOCKS, Found, HotplugWatch, KnownUnits, discover};
+pub use discovery::{Found, HotplugWatch, KnownUnits, discover};
+pub use docks::{DOCKS, KnownDevice};
 pub use error::UsbError;
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
 pub use lock::UnitLock;

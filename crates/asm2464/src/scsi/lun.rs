@@ -50,10 +50,15 @@ impl TryFrom<u8> for Lun {
 const HEADER_LEN: usize = 8;
 /// Bytes of one of its entries.
 const ENTRY_LEN: usize = 8;
+/// First byte of an entry of the first level whose second byte is the number: peripheral addressing on bus 0, and
+/// flat-space addressing.
+const PERIPHERAL: u8 = 0x00;
+const FLAT_SPACE: u8 = 0x40;
 /// How many bytes of REPORT LUNS's answer asmpatch requests: enough for every [`Lun`].
 pub const REPORT_LUNS_LEN: u32 = (HEADER_LEN + ENTRY_LEN * Lun::COUNT as usize) as u32;
 
-/// Parses REPORT LUNS's answer. Returns each logical unit once, in order.
+/// Parses REPORT LUNS's answer. Returns each logical unit once, in order. How an entry is addressed doesn't matter:
+/// Bulk-Only has nothing but the number, and a unit that takes another form of it refuses what is asked.
 ///
 /// # Errors
 /// The answer ends before its list, or the list names a logical unit that can't be asked.
@@ -67,9 +72,8 @@ pub fn listed_luns(data: &[u8]) -> Result<Vec<Lun>, ParseError> {
     let mut found = 0;
     for entry in list.chunks_exact(ENTRY_LEN).take(listed) {
         found += 1;
-        // Peripheral addressing of the first level: everything but the second byte is 0.
         let lun = match *entry {
-            [0, number, 0, 0, 0, 0, 0, 0] => Lun::try_from(number).ok(),
+            [PERIPHERAL | FLAT_SPACE, number, 0, 0, 0, 0, 0, 0] => Lun::try_from(number).ok(),
             _ => None,
         };
         let Some(lun) = lun else {
@@ -106,12 +110,19 @@ mod tests {
     }
 
     #[test]
+    fn a_lun_in_flat_space_is_its_number() {
+        let flat = [0, 3].map(|number| [0x40, number, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(listed_luns(&answer(3, &[flat[0], flat[1], entry(3)])), Ok(vec![Lun(0), Lun(3)]));
+    }
+
+    #[test]
     fn a_list_that_is_cut_off_or_names_a_lun_out_of_reach_is_an_error() {
         assert!(listed_luns(&[0; 7]).is_err());
         assert!(listed_luns(&answer(3, &[entry(0), entry(1)])).is_err());
         assert!(listed_luns(&answer(u32::MAX / 8, &[entry(0)])).is_err());
         assert!(listed_luns(&answer(1, &[entry(16)])).is_err());
-        assert!(listed_luns(&answer(1, &[[0x40, 1, 0, 0, 0, 0, 0, 0]])).is_err());
+        assert!(listed_luns(&answer(1, &[[0x40, 16, 0, 0, 0, 0, 0, 0]])).is_err());
+        assert!(listed_luns(&answer(1, &[[0x41, 1, 0, 0, 0, 0, 0, 0]])).is_err());
         assert!(listed_luns(&answer(1, &[[0, 1, 0, 1, 0, 0, 0, 0]])).is_err());
     }
 

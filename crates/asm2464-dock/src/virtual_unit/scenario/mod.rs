@@ -13,8 +13,8 @@ use asm2464_chip::chip::{
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::files::toml_file;
 use crate::gpu_card::{self, registers};
+use crate::toml_file;
 use asm2464_chip::spi_flash::FlashFaults;
 
 /// What is behind the bridge.

@@ -4,14 +4,14 @@
 //! because the crate `usbredirparser` 0.4 binds the C library's functions, but all its callbacks panic, including the
 //! one that reads.
 
+mod guest;
 mod packets;
 mod server;
-mod session;
 #[cfg(test)]
 mod tests;
 
+pub use guest::{GuestEvent, GuestSession};
 pub use packets::{
     Bulk, ENDPOINT_SLOTS, MAX_DATA, Outbox, Parser, RedirCapabilities, RedirStatus, Request, Setup, slot,
 };
 pub use server::{Address, Listener, ServerEvent, serve};
-pub use session::{GuestEvent, GuestSession};

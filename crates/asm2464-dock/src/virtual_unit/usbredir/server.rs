@@ -14,8 +14,8 @@ use asm2464::{Failure, Kind, ParseError};
 use derive_more::Display;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::guest::{GuestEvent, GuestSession};
 use super::packets::Outbox;
-use super::session::{GuestEvent, GuestSession};
 use crate::virtual_unit::scenario::PowerOnState;
 use crate::virtual_unit::unit::VirtualUnit;
 

@@ -19,7 +19,7 @@ use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{Completion, Tlp};
-use queue::{BulkWork, ControlRequests, OneAnswer, Tlps, XdataExchange};
+use queue::{BulkWork, OneRequest, Tlps, XdataExchange};
 use tracing::info;
 
 use self::queue::{SramDma, TransferQueue};
@@ -221,7 +221,7 @@ impl OpenBridge {
         if self.queue.sram != SramDma::Idle {
             self.wait_until_sram_is_idle()?;
         }
-        self.request(OpenCommand::ArmSram(transfer), &mut [])
+        self.request(OpenCommand::ArmSram(transfer)).map(drop)
     }
 
     /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SRAM_SECTOR_LEN`].
@@ -263,7 +263,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
-        let mut work = OneAnswer::to(OpenCommand::Supply);
+        let mut work = OneRequest::of(OpenCommand::Supply);
         match self.queue.run(&mut work, 1, self.timeout.min(SUPPLY_TIMEOUT)) {
             Ok(()) => Ok(Supply::parse(&work.answer)),
             Err(ControlError::Stalled { .. }) => Ok(None),
@@ -311,12 +311,18 @@ impl OpenBridge {
         self.queue.run(work, self.depth, self.timeout)
     }
 
-    /// Makes one control request. Its data fills `answer`.
+    /// Makes one control request. Returns its data, as many bytes as it asks for.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn request(&mut self, command: OpenCommand, answer: &mut [u8]) -> Result<(), ControlError> {
-        self.run(&mut ControlRequests::new([command], answer))
+    pub fn request(&mut self, command: OpenCommand) -> Result<Vec<u8>, ControlError> {
+        let mut work = OneRequest::of(command);
+        self.run(&mut work)?;
+        let (expected, found) = (command.len(), work.answer.len());
+        if command.is_read() && found < expected {
+            return Err(ControlError::Short { request: OpenRequest::Command(command), expected, found });
+        }
+        Ok(work.answer)
     }
 
     /// Resets the port: the last resort if bulk pipes hang.

@@ -12,7 +12,7 @@ use asm2464::tlp::{Completion, CompletionStatus, LTSSM, Tlp};
 use tracing::info;
 
 use super::command::OpenCommand;
-use super::queue::ControlRequests;
+use super::queue::OneRequest;
 use super::{ControlError, OpenBridge, SramTransfer, sectors};
 use crate::bridge::pipes;
 use crate::pcie::Link;
@@ -176,7 +176,7 @@ impl OpenBridge {
     }
 
     fn pcie_power_within(&mut self, on: bool, deadline: Duration) -> Result<(), ControlError> {
-        self.queue.run(&mut ControlRequests::new([OpenCommand::PciePower(on)], &mut []), 1, deadline)
+        self.queue.run(&mut OneRequest::of(OpenCommand::PciePower(on)), 1, deadline)
     }
 
     /// Reads the state of the PCIe link.

@@ -242,7 +242,7 @@ impl TransferQueue {
     fn ask(&mut self) -> Result<(), PipeError> {
         let armed_by = self.armed_by;
         let ask = OpenCommand::XdataRead { from: DMA_STATE, len: 1 };
-        let answer = self.try_run(&mut ControlRequests::new([ask], &mut [0]), 1, ASK_TIMEOUT);
+        let answer = self.try_run(&mut OneRequest::of(ask), 1, ASK_TIMEOUT);
         self.take_back();
         self.armed_by = armed_by;
         match answer {
@@ -321,48 +321,19 @@ impl SramDma {
 /// third less data a second with 32 in flight, and half of it with one (docs/lab/performance.md).
 pub(super) const BULK_LEN: usize = 4 * SRAM_SLOT_LEN;
 
-/// Control requests. Their answers, each as long as requested, fill a buffer, one after the other.
-pub(super) struct ControlRequests<'a, I> {
-    commands: I,
-    answer: &'a mut [u8],
-    found: usize,
-}
-
-impl<'a, I: Iterator<Item = OpenCommand>> ControlRequests<'a, I> {
-    pub(super) fn new(commands: impl IntoIterator<IntoIter = I>, answer: &'a mut [u8]) -> Self {
-        Self { commands: commands.into_iter(), answer, found: 0 }
-    }
-}
-
-impl<I: Iterator<Item = OpenCommand>> OpenWorkload for ControlRequests<'_, I> {
-    fn next(&mut self) -> Option<OpenJob> {
-        self.commands.next().map(OpenJob::Control)
-    }
-
-    fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
-        let expected = job.brought(job.len()).len();
-        if data.len() < expected {
-            return Err(ControlError::Short { request: OpenRequest::of(job, None), expected, found: data.len() });
-        }
-        put(self.answer, self.found, data, job)?;
-        self.found += data.len();
-        Ok(())
-    }
-}
-
 /// One control request, with an answer of any length that builds give.
-pub(super) struct OneAnswer {
+pub(super) struct OneRequest {
     command: Option<OpenCommand>,
     pub(super) answer: Vec<u8>,
 }
 
-impl OneAnswer {
-    pub(super) const fn to(command: OpenCommand) -> Self {
+impl OneRequest {
+    pub(super) const fn of(command: OpenCommand) -> Self {
         Self { command: Some(command), answer: Vec::new() }
     }
 }
 
-impl OpenWorkload for OneAnswer {
+impl OpenWorkload for OneRequest {
     fn next(&mut self) -> Option<OpenJob> {
         self.command.take().map(OpenJob::Control)
     }

@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::super::pipes::Endpoint;
 use super::command::{OpenCommand, OpenRequest};
-use super::queue::ControlRequests;
+use super::queue::OneRequest;
 use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.
@@ -122,8 +122,8 @@ impl OpenBridge {
     /// As for [`OpenBridge::restart_cpu`].
     pub fn restart_at_super_speed(&mut self) -> Result<(), ControlError> {
         info!("restart at SuperSpeed (F4)");
-        let request = [OpenCommand::RestartAtSuperSpeed];
-        only_refusals(self.queue.run(&mut ControlRequests::new(request, &mut []), 1, self.timeout))
+        let mut request = OneRequest::of(OpenCommand::RestartAtSuperSpeed);
+        only_refusals(self.queue.run(&mut request, 1, self.timeout))
     }
 }
 

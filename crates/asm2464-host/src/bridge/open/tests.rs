@@ -306,9 +306,9 @@ fn e4_and_e5_name_address_page_and_length_or_value() {
             "C0E4 00F0 0000 FF00: 07*255, C0E4 00F0 0000 FF00: 07*100",
             "E4 (read XDATA 0xF000) moved 100 bytes, expected 255";
         "a request of its own that returns less",
-            found(4, |to| unit.request(OpenCommand::XdataRead { from: main(0xF000), len: 4 }, to)),
+            debug(unit.request(OpenCommand::XdataRead { from: main(0xF000), len: 4 })),
             "C0E4 00F0 0000 0400: 070707", "E4 (read XDATA 0xF000) moved 3 bytes, expected 4";
-        "a completion that returns less", found(8, |to| unit.request(OpenCommand::Completion, to)),
+        "a completion that returns less", debug(unit.request(OpenCommand::Completion)),
             "COMPLETION: 00*7", "F0 (completion) moved 7 bytes, expected 8";
         "the page of completions is read once",
             debug(unit.completions_page().and_then(|first| Ok((first, unit.completions_page()?)))),

@@ -172,7 +172,7 @@ impl Sysfs {
     }
 
     /// The devices that are connected over USB4 or Thunderbolt, without the host's own routers.
-    pub fn tunnelled(&self) -> Vec<TunnelledDevice> {
+    fn tunnelled(&self) -> Vec<TunnelledDevice> {
         let folder = self.sys.join("bus/thunderbolt/devices");
         let mut devices = Vec::new();
         for name in names(&folder).into_iter().filter(|name| is_device(name)) {
@@ -300,6 +300,10 @@ pub struct TunnelledDock {
     pub link: PcieLink,
     /// Its power management.
     pub power: RuntimePower,
+    /// Whether it is a guess that these devices are behind it: neither a tree of PCI devices nor the switch says so, and
+    /// their buses follow on the switch's. Left out if it is none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_guess: bool,
 }
 
 /// A device behind a dock's PCIe switch.
@@ -324,48 +328,37 @@ pub struct TunnelledGpu {
 impl fmt::Display for TunnelledDock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (a dock's PCIe switch {}", self.address, self.pci_id)?;
-        if self.gpus.is_empty() {
+        // Beside a GPU, its card's audio is not worth a word.
+        let (what, devices) = if self.gpus.is_empty() {
             f.write_str(", no GPU behind it")?;
-        }
-        for (is_gpu, devices) in [(true, &self.gpus), (false, &self.others)] {
-            // A card's audio is not worth a word.
-            if !is_gpu && !self.gpus.is_empty() {
-                break;
-            }
-            let what = if is_gpu { "GPU" } else { "but" };
-            for TunnelledGpu { pci_id, driver, .. } in devices {
-                match driver {
-                    Some(driver) => write!(f, ", {what} {pci_id} with the driver {}", driver.shown())?,
-                    None => write!(f, ", {what} {pci_id} without a driver")?,
-                }
+            ("but", &self.others)
+        } else {
+            ("GPU", &self.gpus)
+        };
+        for TunnelledGpu { pci_id, driver, .. } in devices {
+            match driver {
+                Some(driver) => write!(f, ", {what} {pci_id} with the driver {}", driver.shown())?,
+                None => write!(f, ", {what} {pci_id} without a driver")?,
             }
         }
-        f.write_str(")")
+        f.write_str(if self.is_guess { ", a guess by bus numbers)" } else { ")" })
     }
 }
 
 impl Sysfs {
-    /// The docks that are PCIe switches here, each once, with the devices behind them.
-    pub fn tunnelled_docks(&self) -> Vec<TunnelledDock> {
-        docks_among(&self.pci_functions())
-    }
-
     fn pci_functions(&self) -> Vec<PciFunction> {
         let folder = self.sys.join("bus/pci/devices");
-        let functions: Vec<_> =
+        let mut functions: Vec<_> =
             names(&folder).into_iter().filter_map(|name| PciFunction::read(&folder, name)).collect();
-        let used: BTreeSet<(String, u8)> = functions
-            .iter()
-            .filter_map(|function| function.bus())
-            .map(|(domain, bus)| (domain.to_owned(), bus))
-            .collect();
-        let guess = |mut function: PciFunction| {
+        let buses = functions.iter().filter_map(PciFunction::bus);
+        let used: BTreeSet<(String, u8)> = buses.map(|(domain, bus)| (domain.to_owned(), bus)).collect();
+        for function in &mut functions {
             if function.is_bare && function.is_switch() && function.buses.is_none() {
                 function.buses = function.bus().and_then(|(domain, bus)| buses_after(&used, domain, bus));
+                function.is_guess = function.buses.is_some();
             }
-            function
-        };
-        functions.into_iter().map(guess).collect()
+        }
+        functions
     }
 }
 
@@ -399,6 +392,7 @@ fn docks_among(all: &[PciFunction]) -> Vec<TunnelledDock> {
             others: others.into_iter().map(PciFunction::device).collect(),
             link: PcieLink::of(&switch.place),
             power: RuntimePower::of(&switch.place),
+            is_guess: switch.is_guess,
         });
     }
     docks
@@ -435,6 +429,8 @@ struct PciFunction {
     is_bare: bool,
     /// The buses behind it, if it is a bridge that says so.
     buses: Option<RangeInclusive<u8>>,
+    /// Whether these are guessed.
+    is_guess: bool,
 }
 
 impl PciFunction {
@@ -448,7 +444,7 @@ impl PciFunction {
         let buses = bus("secondary_bus_number").zip(bus("subordinate_bus_number"));
         let buses = buses.filter(|(first, _)| *first > 0).map(|(first, last)| first..=last);
         let is_bare = fs::canonicalize(folder).is_ok_and(|folder| place.parent() == Some(&folder));
-        Some(Self { address, place, vendor, device, class, is_bare, buses })
+        Some(Self { address, place, vendor, device, class, is_bare, buses, is_guess: false })
     }
 
     fn is_switch(&self) -> bool {
@@ -569,7 +565,7 @@ mod tunnelled_dock_tests {
     const DOWN: &str = "0000:00:07.0/0000:03:00.0/0000:04:00.0";
 
     fn shown(sysfs: &Sysfs) -> Vec<String> {
-        sysfs.tunnelled_docks().iter().map(ToString::to_string).collect()
+        sysfs.tunnels().docks.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -625,7 +621,7 @@ mod tunnelled_dock_tests {
         ] {
             fs::write(dock.join("current_link_speed"), speed).unwrap();
             fs::write(dock.join("current_link_width"), width).unwrap();
-            assert_eq!(sysfs.tunnelled_docks()[0].link.to_string(), shown);
+            assert_eq!(sysfs.tunnels().docks[0].link.to_string(), shown);
         }
         for (address, expected) in [("0000:56:00.0", 1), ("0000:57:00.0", 0), ("0001:56:00.0", 0)] {
             let gpu = root.path().join("bus/pci/devices").join(address);
@@ -633,7 +629,7 @@ mod tunnelled_dock_tests {
             for (file, text) in [("vendor", "0x1002"), ("device", "0x744c"), ("class", "0x030000")] {
                 fs::write(gpu.join(file), text).unwrap();
             }
-            assert_eq!(sysfs.tunnelled_docks()[0].gpus.len(), expected, "{address}");
+            assert_eq!(sysfs.tunnels().docks[0].gpus.len(), expected, "{address}");
             fs::remove_dir_all(gpu).unwrap();
         }
     }
@@ -653,11 +649,14 @@ mod tunnelled_dock_tests {
         // The processor's own GPU, and one in another domain.
         put("0000:c4:00.0", "0x1002", "0x150e", "0x030000");
         put("0001:54:00.0", "0x1002", "0x744c", "0x030000");
-        assert_eq!(sysfs.tunnelled_docks()[0].gpus, []);
+        assert_eq!(sysfs.tunnels().docks[0].gpus, []);
         // Nothing is on the switch's own bus.
         put("0000:55:00.0", "0x1002", "0x744c", "0x030000");
-        let docks = sysfs.tunnelled_docks();
+        let docks = sysfs.tunnels().docks;
         assert_eq!(docks[0].gpus.iter().map(|gpu| gpu.address.as_str()).collect::<Vec<_>>(), ["0000:55:00.0"]);
+        let named =
+            "0000:53:00.0 (a dock's PCIe switch 1B21:2463, GPU 1002:744C without a driver, a guess by bus numbers)";
+        assert_eq!(docks[0].to_string(), named);
     }
 
     #[test]
@@ -700,6 +699,6 @@ mod tunnelled_dock_tests {
         let other_maker = ("0000:00:08.0", "0x174c", "0x2463", "0x060400", None);
         let (_root, sysfs) = tree(&[ROOT, other_chip, other_maker, (DOWN, "not", "a", "number", None)]);
         assert!(shown(&sysfs).is_empty());
-        assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnelled_docks().is_empty());
+        assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnels().docks.is_empty());
     }
 }

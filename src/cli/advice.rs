@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 
 use asm2464::Named;
-use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
 
 use super::errors;
@@ -431,11 +430,6 @@ const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
     }
 }
 
-/// Says what the user does by hand with this unit. A record counts as a dock.
-pub const fn by_hand_on(location: &Location, hands: Hands) -> &'static str {
-    by_hand(hands, matches!(location, Location::Virtual(_)))
-}
-
 impl Invocation {
     /// Says what the user does by hand with the units that the command names.
     pub fn by_hand(&self, hands: Hands) -> &'static str {
@@ -451,14 +445,17 @@ pub fn is_for_docks(advice: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use asm2464_host::bridge::Location;
+
     use super::*;
     use crate::cli::flash::steps::lines;
 
     #[test]
     fn what_hands_can_do_depends_on_whether_the_unit_is_a_dock() {
         let dock = Location::Port("3-1".parse().unwrap());
-        assert_eq!(by_hand_on(&dock, Hands::Replug), by_hand(Hands::Replug, false));
-        assert_eq!(by_hand_on(&Location::Virtual("u".into()), Hands::Replug), by_hand(Hands::Replug, true));
+        let at = |place: &Location| Invocation::default().at(place).by_hand(Hands::Replug);
+        assert_eq!(at(&dock), by_hand(Hands::Replug, false));
+        assert_eq!(at(&Location::Virtual("u".into())), by_hand(Hands::Replug, true));
     }
 
     fn said(words: &[&str], named: &[Named], line: &'static str) -> Vec<String> {

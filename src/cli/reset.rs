@@ -16,7 +16,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::advice::{AdvicePart, by_hand_on};
+use super::advice::AdvicePart;
 use super::arguments::PortArgs;
 use super::context::{Context, Deadlines};
 use super::errors::{Advised, Exit};
@@ -105,8 +105,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let is_attended =
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
-    let location = port.location();
-    let mut ask_to_replug = || errln!("{device}: {}", by_hand_on(&location, Hands::ReplugWithSupply));
+    let replug = context.invocation.at(&port.location()).by_hand(Hands::ReplugWithSupply);
+    let mut ask_to_replug = || errln!("{device}: {replug}");
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
     terminal::keep_drawn(&bar, Duration::from_millis(120));
     bar.set_message(format!("{}: looking what is wrong, and restarting it: a few seconds", device.shown()));

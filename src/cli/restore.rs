@@ -112,7 +112,7 @@ fn own_backups(beside: &[&Path], args: &Args, context: &Context) -> Result<Vec<W
             continue;
         }
         words.push(WordedStep::hands(format!("{location}: backups that fit this unit")));
-        words.extend(WordedStep::each(&own, &context.invocation, None, &location));
+        words.extend(WordedStep::each(&own, &context.invocation.at(&location)));
     }
     Ok(words)
 }

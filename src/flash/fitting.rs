@@ -19,7 +19,7 @@ use derive_more::Display;
 use super::access::{UnitBlocks, is_readable};
 use super::backup::{BackedUpUnit, Backup};
 use super::backup_folder;
-use super::decide::{Permission, line_change};
+use super::decide::{LaterCommands, Permission, line_change};
 use super::identity::{UnitIdentity, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
 use crate::fetch::OPEN_IMAGE;
@@ -194,15 +194,14 @@ fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&FittingBackup, B
     whole.take(MOST_OFFERED)
 }
 
-/// Returns the steps that give the unit at `location` its own identity back from the backups that fit it. `permissions`
-/// are what the command that was run needs to be run again; `writes` is what it was to write, `None` if nothing.
+/// Returns the steps that give the unit at `location` its own identity back from the backups that fit it. `invoked` is
+/// what the command that was run was to write, and what it needs to be run again; `None` if it was to write nothing.
 ///
 /// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups, and
 /// those whose firmware this run has proved to be unfit. Proves nothing: a command that writes a backup proves it first.
 pub fn offers(
     backups: &[FittingBackup],
-    writes: Option<Writes>,
-    permissions: &[Permission],
+    invoked: Option<(Writes, &LaterCommands)>,
     location: &Location,
     images: &Images,
 ) -> Vec<NextStep> {
@@ -223,8 +222,9 @@ pub fn offers(
             let why = Why::GoBackTo { taken: found.filed.written, firmware };
             steps.push(NextStep { why, only_if: only_if.clone(), act });
         }
-        if matches!(writes, None | Some(Writes::Image)) {
-            let mut permissions = permissions.to_vec();
+        if matches!(invoked, None | Some((Writes::Image, _))) {
+            let mut later = invoked.map(|(_, later)| later.clone()).unwrap_or_default();
+            let permissions = &mut later.again;
             if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
                 permissions.push(Permission::Unproven);
             }
@@ -234,12 +234,12 @@ pub fn offers(
                 permissions.push(Permission::CloneIdentity);
             }
             let blocks_from = Some(found.filed.folder.clone());
-            let is_chosen = writes.is_some();
+            let is_chosen = invoked.is_some();
             let act = if is_chosen {
-                Act::Again { permissions, blocks_from, backup: BackupFirst::No }
+                later.again(blocks_from, BackupFirst::No)
             } else {
                 let image = ImageRef::Known(OPEN_IMAGE.to_owned());
-                Act::Flash { image, permissions, blocks_from, backs_up: false }
+                Act::Flash { image, permissions: later.again, blocks_from, backs_up: false }
             };
             let flash = NextStep { why: Why::WithBlocks, only_if, act };
             // Going back needs no choice of an image, so it comes first where nobody has chosen one.
@@ -267,7 +267,7 @@ pub fn restores(
 ) -> Result<Vec<NextStep>, Interrupted> {
     let backups = fitting(unit, blocks, None, filed, connected);
     prove(&backups, images)?;
-    let mut steps = offers(&backups, Some(Writes::Backup), &[], &unit.location, images);
+    let mut steps = offers(&backups, Some((Writes::Backup, &LaterCommands::default())), &unit.location, images);
     for step in &mut steps {
         if let Act::Restore { backs_up, .. } = &mut step.act {
             *backs_up = is_readable(unit.state);

@@ -12,10 +12,9 @@ use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::Location;
 use derive_more::Display;
 
-use super::decide::{LaterPermissions, Permission};
+use super::decide::{LaterCommands, Permission};
 use super::error::FlashError;
 use super::fitting::FittingBackup;
-use super::plan::ChosenSerial;
 use super::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::advice::{Applicability, Hands};
 use crate::image::Firmware;
@@ -47,8 +46,6 @@ pub struct InvokedCommand {
     pub writes: Writes,
     /// The image that it writes, alone; `None` if that is in no file of its own.
     pub image: Option<ImageRef>,
-    /// The serial number that the run chose for the unit, which the command doesn't have.
-    pub serial: Option<ChosenSerial>,
     /// The backup that provided the configuration blocks, if one did.
     pub config_from: Option<PathBuf>,
     /// Whether it backs the unit up first.
@@ -134,6 +131,8 @@ pub enum Act {
     Again {
         /// The permissions that it needs.
         permissions: Vec<Permission>,
+        /// The serial number that it gives the unit, in place of what the command says.
+        serial: Option<String>,
         /// The backup to take the configuration blocks from, in place of the one that the command named.
         blocks_from: Option<PathBuf>,
         /// What it does about the backup.
@@ -210,6 +209,16 @@ impl NextStep {
     }
 }
 
+impl LaterCommands {
+    /// The command that was run, once more, for this unit. A serial number that was drawn is not repeated with the
+    /// blocks of a backup, which have the unit's own.
+    pub fn again(&self, blocks_from: Option<PathBuf>, backup: BackupFirst) -> Act {
+        let serial = self.serial.as_ref().filter(|serial| blocks_from.is_none() || !serial.is_drawn);
+        let serial = serial.map(|serial| serial.text.clone());
+        Act::Again { permissions: self.again.clone(), serial, blocks_from, backup }
+    }
+}
+
 /// A unit that is being written: how far the run has come with it, and what its recovery takes.
 #[derive(Debug, Clone)]
 pub struct WrittenUnit {
@@ -223,8 +232,8 @@ pub struct WrittenUnit {
     pub backup: Option<PathBuf>,
     /// The command that was run.
     pub invoked: Arc<InvokedCommand>,
-    /// The permissions that the commands after it need.
-    pub later: LaterPermissions,
+    /// What the commands after it need.
+    pub later: LaterCommands,
     /// The steps from earlier backups, for a run that takes no blocks from a backup.
     pub offers: Vec<NextStep>,
     /// The faults that come again because they are set: keys of a virtual unit's bridge.toml.
@@ -312,7 +321,7 @@ impl WrittenUnit {
         let backup = if *backs_up { backup } else { BackupFirst::No };
         let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
         let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
-        NextStep::new(why, Act::Again { permissions: self.later.again.clone(), blocks_from, backup })
+        NextStep::new(why, self.later.again(blocks_from, backup))
     }
 
     const fn can_go_back(&self) -> bool {

@@ -469,6 +469,7 @@ impl Recovery {
     /// Looks for the backups of a unit in its boot loader where `flash` and `backup` put them. `connected` are the units
     /// of this host.
     pub(super) fn of(unit: &UnitInfo, connected: &[UnitInfo], images: &Images, run: &Invocation) -> Self {
+        let run = &run.at(&unit.location);
         let filed = BackupPlace::default()
             .folder()
             .map_err(|error| error.to_string())
@@ -476,7 +477,7 @@ impl Recovery {
         let (steps, why) = match &filed {
             Ok((filed, folder)) => {
                 let fitting = fitting(unit, &[None, None], None, filed, connected);
-                let offers = offers(&fitting, None, &[], &unit.location, images);
+                let offers = offers(&fitting, None, &unit.location, images);
                 (offers, format!("no backup in {} fits this unit", folder.shown()))
             }
             Err(why) => (Vec::new(), format!("asmpatch couldn't look for its backups: {}", why.shown())),
@@ -493,9 +494,9 @@ impl Recovery {
                 // Without the permission, `flash --yes` keeps to the backups.
                 let permissions = if steps.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
                 let step = NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false });
-                otherwise.push(WordedStep::of(&step, run, None, &unit.location));
+                otherwise.push(WordedStep::of(&step, run));
             }
         }
-        Self { from_backups: WordedStep::each(&steps, run, None, &unit.location), otherwise }
+        Self { from_backups: WordedStep::each(&steps, run), otherwise }
     }
 }

@@ -160,7 +160,7 @@ impl WritingArgs {
         image: Option<ImageRef>,
         config_from: Option<PathBuf>,
     ) -> Arc<InvokedCommand> {
-        Arc::new(InvokedCommand { writes, image, serial: None, config_from, backs_up: !self.no_backup })
+        Arc::new(InvokedCommand { writes, image, config_from, backs_up: !self.no_backup })
     }
 
     fn allowed(&self) -> Allowed {

@@ -11,7 +11,7 @@ use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::{StepReport, StoppedState};
-use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
+use crate::flash::recovery::{FlashFailure, Writes};
 use crate::flash::run::FlashReport;
 use crate::image::Firmware;
 use crate::runtimes::Drives;
@@ -290,7 +290,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
     let mut begin = "next, ";
-    for worded in WordedStep::each(&unit.next(job), run, None, &report.location) {
+    for worded in WordedStep::each(&unit.next(job), &run.at(&report.location)) {
         outln!("  {begin}{}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
         begin = "";
     }
@@ -298,9 +298,9 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
 
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure, run: &Invocation) {
-    let WrittenUnit { location, invoked, .. } = &failure.unit;
+    let run = &run.at(&failure.unit.location);
     context::report_with(failure, &steps::help(failure, run));
-    let steps = WordedStep::each(&failure.steps, run, invoked.serial.as_ref(), location);
+    let steps = WordedStep::each(&failure.steps, run);
     steps::lines(&steps).iter().for_each(|line| errln!("        {line}"));
 }
 
@@ -466,10 +466,10 @@ fn unit_json<'a>(
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
+            let run = &run.at(&failure.unit.location);
             let error = ErrorJson::of(&failure.error, run).at(&unit.device).with_steps(steps::help(failure, run));
-            let WrittenUnit { left, location, .. } = &failure.unit;
-            let recovery = WordedStep::each(&failure.steps, run, failure.unit.invoked.serial.as_ref(), location);
-            (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
+            let recovery = WordedStep::each(&failure.steps, run);
+            (Some(report), Some(UnitErrorJson { error, left: failure.unit.left, recovery }))
         }
     };
     let seen = unit.examined.as_ref().map(|examined| &examined.seen);

@@ -10,17 +10,14 @@ use crate::flash::decide::Permission;
 use crate::flash::error::FlashError;
 use crate::flash::fitting::{FiledBackup, FittingBackup};
 use crate::flash::job::{FlashJob, FlashUnit};
-use crate::flash::plan::ChosenSerial;
 use crate::flash::progress::StoppedState;
-use crate::flash::recovery::{Act, BackupFirst, FlashFailure, ImageRef, NextStep, Why, WrittenUnit};
+use crate::flash::recovery::{Act, BackupFirst, FlashFailure, ImageRef, NextStep, Why};
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, ConfigField, FlashAddress};
 use asm2464::flash::RegisterError;
-use asm2464_host::bridge::Location;
 use serde::Serialize;
 
-use crate::cli::advice::by_hand_on;
 use crate::cli::errors;
 use crate::cli::invocation::{Command, Invocation};
 use crate::cli::user_files;
@@ -69,14 +66,14 @@ impl WordedStep {
         Self::told(purpose, Applicability::IfYes, Some(command.to_string()))
     }
 
-    /// Words a step for the unit at this port, after this command, which chose this serial number for the unit.
-    pub fn of(step: &NextStep, run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Self {
+    /// Words a step for the unit that the command which was run is [at](Invocation::at).
+    pub fn of(step: &NextStep, run: &Invocation) -> Self {
         let NextStep { why, only_if, act } = step;
         Self {
-            purpose: purpose(why, act, location),
+            purpose: purpose(why, act, run),
             applicability: step.applicability(),
             question: only_if.as_ref().map(question),
-            command: command(act, run, serial, location).map(|command| command.to_string()),
+            command: command(act, run).map(|command| command.to_string()),
             // If the folder's path is not Unicode, only the command names it.
             backup: earlier_backup(why, act).and_then(Path::to_str).map(str::to_owned),
         }
@@ -93,14 +90,14 @@ impl WordedStep {
     }
 
     /// Words each step.
-    pub fn each(steps: &[NextStep], run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Vec<Self> {
-        steps.iter().map(|step| Self::of(step, run, serial, location)).collect()
+    pub fn each(steps: &[NextStep], run: &Invocation) -> Vec<Self> {
+        steps.iter().map(|step| Self::of(step, run)).collect()
     }
 }
 
-fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
+fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
     match act {
-        Act::Hands(hands) => return by_hand_on(location, *hands).into(),
+        Act::Hands(hands) => return run.by_hand(*hands).into(),
         Act::Again { backup: BackupFirst::Elsewhere, .. } => {
             return "once the backup can be saved there, run the command again; or add `--backup-dir DIR`, a folder that \
                     can take it"
@@ -172,15 +169,12 @@ fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
 }
 
 /// Returns the command that takes this step; `None` for something to do by hand, or if only the user knows a value of it.
-/// It names the unit by its port.
-pub fn command(act: &Act, run: &Invocation, serial: Option<&ChosenSerial>, location: &Location) -> Option<Command> {
-    let run = run.at(location);
+fn command(act: &Act, run: &Invocation) -> Option<Command> {
     Some(match act {
-        Act::Again { permissions, blocks_from, backup } => {
+        Act::Again { permissions, serial, blocks_from, backup } => {
             let mut command = run.again();
-            let serial = serial.filter(|serial| blocks_from.is_none() || !serial.is_drawn);
             if let Some(serial) = serial {
-                command = command.without("serials").with("serial", &serial.text);
+                command = command.without("serials").with("serial", serial);
             }
             if let Some(folder) = blocks_from {
                 command = command.with("config_from", folder);
@@ -243,26 +237,25 @@ fn without_backup(command: Command) -> Command {
 
 /// Returns the steps to take instead of a write of the unit that is refused or asked about.
 pub fn instead(unit: &FlashUnit, run: &Invocation) -> Vec<WordedStep> {
-    unit.location()
-        .map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, run, unit.chosen_serial(), location))
+    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &run.at(location)))
 }
 
 /// Returns the command that brings back what was on the unit before it was written.
 pub fn way_back(unit: &FlashUnit, run: &Invocation) -> Option<Command> {
-    command(&unit.way_back()?.act, run, None, unit.location()?)
+    command(&unit.way_back()?.act, &run.at(unit.location()?))
 }
 
 /// Returns the command to run next for the unit, whatever its outcome.
 pub fn next(unit: &FlashUnit, job: &FlashJob, run: &Invocation) -> Option<Command> {
-    command(&unit.next_step(job)?.act, run, unit.chosen_serial(), unit.location()?)
+    command(&unit.next_step(job)?.act, &run.at(unit.location()?))
 }
 
 /// Returns what to know about a run that stopped: the error's own advice while nothing is written, and the unit's state.
 pub fn help(failure: &FlashFailure, run: &Invocation) -> Vec<WordedStep> {
-    let WrittenUnit { left, location, .. } = &failure.unit;
+    let left = failure.unit.left;
     let mut steps = Vec::new();
     if matches!(left, StoppedState::Untouched | StoppedState::Unprotected) {
-        steps = errors::steps(&failure.error, &run.at(location));
+        steps = errors::steps(&failure.error, run);
     } else if let Some(advice) = advice(&failure.error) {
         steps.push(WordedStep::hands(advice));
     }
@@ -323,18 +316,20 @@ mod tests {
     use crate::flash::backup::Backup;
     use crate::flash::backup::tests::sample_backup;
     use crate::flash::backup_folder;
-    use crate::flash::decide::LaterPermissions;
+    use crate::flash::decide::LaterCommands;
     use crate::flash::error::FlashError;
     use crate::flash::fitting::tests::sample_filed;
     use crate::flash::fitting::{Fit, FittingBackup, offers};
+    use crate::flash::plan::ChosenSerial;
     use crate::flash::progress::{FlashStep, StoppedState};
-    use crate::flash::recovery::{InvokedCommand, Writes};
+    use crate::flash::recovery::{InvokedCommand, Writes, WrittenUnit};
     use crate::image::{Rewritable, samples};
     use asm2464::firmware::{FirmwareVersion, known_blocks};
     use asm2464::flash::Slot;
     use asm2464::interrupt::Interrupted;
     use asm2464::{Failure, Kind};
     use asm2464_chip::practice;
+    use asm2464_host::bridge::Location;
 
     use super::*;
 
@@ -348,7 +343,7 @@ mod tests {
     }
 
     fn invoked(writes: Writes) -> InvokedCommand {
-        InvokedCommand { writes, image: None, serial: None, config_from: None, backs_up: true }
+        InvokedCommand { writes, image: None, config_from: None, backs_up: true }
     }
 
     /// A unit that a run of a command with these writes left in this state.
@@ -359,7 +354,7 @@ mod tests {
             left,
             backup: backup.map(PathBuf::from),
             invoked: Arc::new(invoked(writes)),
-            later: LaterPermissions { again: Vec::new(), back: Some(Vec::new()) },
+            later: LaterCommands { back: Some(Vec::new()), ..LaterCommands::default() },
             offers: Vec::new(),
             set_faults: Vec::new(),
         }
@@ -368,7 +363,7 @@ mod tests {
     /// The steps after a run of this command that stopped with this error.
     fn after(error: FlashError, run: &Invocation, unit: WrittenUnit) -> Vec<WordedStep> {
         let FlashFailure { unit, steps, .. } = FlashFailure::new(error, unit, BackupFirst::AsGiven);
-        WordedStep::each(&steps, run, unit.invoked.serial.as_ref(), &unit.location)
+        WordedStep::each(&steps, &run.at(&unit.location))
     }
 
     /// The error of a unit that left the bus.
@@ -433,7 +428,7 @@ mod tests {
     fn a_command_whose_backup_has_no_place_is_not_printed_again() {
         let unit = unit(StoppedState::Untouched, Writes::Image, None);
         let FlashFailure { unit, steps, .. } = FlashFailure::new(gone(), unit, BackupFirst::Elsewhere);
-        let step = WordedStep::of(steps.last().unwrap(), &flash(), None, &unit.location);
+        let step = WordedStep::of(steps.last().unwrap(), &flash().at(&unit.location));
         assert_eq!((&step.command, step.applicability), (&None, Applicability::NeedsValue));
         assert!(step.purpose.contains("`--backup-dir DIR`"), "{step:?}");
     }
@@ -441,7 +436,7 @@ mod tests {
     #[test]
     fn the_commands_carry_what_keeps_them_from_being_refused() {
         let words = |back: Option<Vec<Permission>>| -> Vec<String> {
-            let later = LaterPermissions { again: vec![Permission::Unproven], back };
+            let later = LaterCommands { again: vec![Permission::Unproven], serial: None, back };
             let unit = WrittenUnit { later, ..unit(StoppedState::Incomplete, Writes::Image, Some("b")) };
             steps(&flash(), unit).into_iter().filter_map(|step| step.command).collect()
         };
@@ -477,7 +472,7 @@ mod tests {
             let offers = vec![earlier(fit)];
             steps(run, WrittenUnit { offers, ..unit(StoppedState::Incomplete, writes, None) })
         };
-        let offer = |fit| WordedStep::of(&earlier(fit), &flash(), None, &at("1-2"));
+        let offer = |fit| WordedStep::of(&earlier(fit), &flash().at(&at("1-2")));
         // The known blocks are not offered while a backup has the unit's own.
         assert_eq!(offered(&flash(), Writes::Image, Fit::Certain), [offer(Fit::Certain)]);
         assert_eq!(offered(&config, Writes::Fields, Fit::Certain)[0], offer(Fit::Certain));
@@ -514,10 +509,10 @@ mod tests {
     #[test]
     fn a_drawn_serial_number_is_repeated_unless_a_backup_gives_the_blocks() {
         let has_serial = |blocks_from: Option<&str>, is_drawn| {
-            let blocks_from = blocks_from.map(PathBuf::from);
-            let act = Act::Again { permissions: Vec::new(), blocks_from, backup: BackupFirst::AsGiven };
-            let serial = ChosenSerial { text: "5C3E91A07B24".to_owned(), is_drawn };
-            let command = command(&act, &flash(), Some(&serial), &at("1-2")).unwrap().to_string();
+            let serial = Some(ChosenSerial { text: "5C3E91A07B24".to_owned(), is_drawn });
+            let later = LaterCommands { serial, ..LaterCommands::default() };
+            let act = later.again(blocks_from.map(PathBuf::from), BackupFirst::AsGiven);
+            let command = command(&act, &flash()).unwrap().to_string();
             command.contains(" --serial 5C3E91A07B24")
         };
         assert!(has_serial(None, true));
@@ -535,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_written_unit_is_read_back_by_a_command_that_writes_nothing() {
-        let verify = |image| command(&Act::Verify(image), &flash(), None, &at("1-2")).unwrap().to_string();
+        let verify = |image| command(&Act::Verify(image), &flash().at(&at("1-2"))).unwrap().to_string();
         assert_eq!(verify(ImageRef::File("f".into())), "asmpatch verify f --device 1-2");
         assert_eq!(verify(ImageRef::Known("ed4e39b".to_owned())), "asmpatch verify ed4e39b --device 1-2");
     }
@@ -617,8 +612,9 @@ mod tests {
         backup_folder::save(&backup(), &path).unwrap();
         let found = |fit| fitting_backup(&path, fit);
         let offered = |backups: &[FittingBackup], permissions: &[Permission]| {
-            let steps = offers(backups, Some(Writes::Image), permissions, &at("1-2"), &images);
-            WordedStep::each(&steps, &run(&["flash", "fw.bin"]), None, &at("1-2"))
+            let later = LaterCommands { again: permissions.to_vec(), ..LaterCommands::default() };
+            let steps = offers(backups, Some((Writes::Image, &later)), &at("1-2"), &images);
+            WordedStep::each(&steps, &run(&["flash", "fw.bin"]).at(&at("1-2")))
         };
         let fitting = |fit| offered(&[found(fit)], &[Permission::OtherLine]);
         let certain = fitting(Fit::Certain);

@@ -12,7 +12,7 @@ use super::access::is_readable;
 use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
-use super::plan::{BlockPlan, BlockSource, FlashPlan};
+use super::plan::{BlockPlan, BlockSource, ChosenSerial, FlashPlan};
 use crate::image::{Firmware, Proof, Rewritable};
 
 /// What is to be written, the same for every unit.
@@ -381,18 +381,20 @@ pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(Firm
     is_other.then_some((from, to))
 }
 
-/// The permissions that the commands after a run need for one unit.
+/// What the commands after a run need for one unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LaterPermissions {
-    /// Those that the command needs to be run again.
+pub struct LaterCommands {
+    /// The permissions that the command needs to be run again.
     pub again: Vec<Permission>,
-    /// Those that writing this run's backup back needs; `None` if that would be refused anyway.
+    /// The serial number that the run chose for the unit, with which the command is run again.
+    pub serial: Option<ChosenSerial>,
+    /// The permissions that writing this run's backup back needs; `None` if that would be refused anyway.
     pub back: Option<Vec<Permission>>,
 }
 
-/// Returns the permissions that the commands after this one need for unit `at`.
-pub fn later_permissions(units: &[&Examined], at: usize, allowed: Allowed, connected: &Neighbours) -> LaterPermissions {
-    let Some(unit) = units.get(at) else { return LaterPermissions::default() };
+/// Returns what the commands after this one need for unit `at`.
+pub fn later_commands(units: &[&Examined], at: usize, allowed: Allowed, connected: &Neighbours) -> LaterCommands {
+    let Some(unit) = units.get(at) else { return LaterCommands::default() };
     let others = Others { units, at, connected };
     let other_line = unit.other_line().is_some();
     let clones = allowed.clone_identity || others.have(&unit.planned(), allowed);
@@ -410,7 +412,7 @@ pub fn later_permissions(units: &[&Examined], at: usize, allowed: Allowed, conne
             Some(permissions(unproven, clones, other_line))
         }
     };
-    LaterPermissions { again, back }
+    LaterCommands { again, serial: unit.plan.chosen_serial.clone(), back }
 }
 
 fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Permission> {

@@ -247,14 +247,14 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let unit = examined(&kept_unit, &kept(&kept_unit, &image), &[]);
     let candidates = [&unit];
     let allowed = Allowed::default();
-    let later = later_permissions(&candidates, 0, allowed, &connected);
+    let later = later_commands(&candidates, 0, allowed, &connected);
     assert_eq!(later.again, [Permission::CloneIdentity]);
     assert_eq!(later.back.unwrap(), [Permission::Unproven, Permission::CloneIdentity], "nothing was proved");
     let proofs = [(Rewritable::Yes, Some(vec![Permission::CloneIdentity])), (Rewritable::No("E1".to_owned()), None)];
     for (rewritable, expected) in proofs {
         let proof = samples::proof(&another(), rewritable);
         let proved = Examined { flashed: Some(proof), ..unit.clone() };
-        assert_eq!(later_permissions(&[&proved], 0, allowed, &connected).back, expected);
+        assert_eq!(later_commands(&[&proved], 0, allowed, &connected).back, expected);
     }
 }
 

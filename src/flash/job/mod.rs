@@ -21,13 +21,12 @@ use self::writing::at_once;
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Decision, Examined, LaterPermissions, Neighbours, NewFirmware, Permission, Terms, decide,
-    later_permissions,
+    Allowed, Decision, Examined, LaterCommands, Neighbours, NewFirmware, Permission, Terms, decide, later_commands,
 };
 use super::fitting::{self, FiledBackup, FittingBackup, fitting, offers};
 use super::identity::is_blank_board;
 use super::observe::Observation;
-use super::plan::{ChosenSerial, FlashPlan};
+use super::plan::FlashPlan;
 use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
@@ -132,8 +131,8 @@ pub struct FlashUnit {
     pub terms: Terms,
     /// What was decided, and the outcome so far.
     pub outcome: UnitOutcome,
-    /// The permissions that the commands after this one need.
-    pub later: LaterPermissions,
+    /// What the commands after this one need.
+    pub later: LaterCommands,
     /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<NextStep>,
     /// Whether it was measured after the write.
@@ -154,26 +153,12 @@ impl FlashUnit {
         }
     }
 
-    /// The serial number that the run chose for it.
-    pub fn chosen_serial(&self) -> Option<&ChosenSerial> {
-        self.examined.as_ref()?.plan.chosen_serial.as_ref()
-    }
-
     /// Returns its port, where it was last seen; `None` if it could not be examined.
     pub fn location(&self) -> Option<&Location> {
         match &self.outcome {
             UnitOutcome::Written(report) => Some(&report.location),
             UnitOutcome::Stopped(_, failure) => Some(&failure.unit.location),
             _ => Some(&self.examined.as_ref()?.seen.attached.location),
-        }
-    }
-
-    /// Returns the command that was run, as it is repeated for this unit alone: with the serial number that the run chose
-    /// for it.
-    pub fn invoked(&self, job: &FlashJob) -> Arc<InvokedCommand> {
-        match self.chosen_serial() {
-            None => Arc::clone(&job.invoked),
-            chosen => Arc::new(InvokedCommand { serial: chosen.cloned(), ..(*job.invoked).clone() }),
         }
     }
 
@@ -301,16 +286,16 @@ impl FlashJob {
         self.prove(&mut found)?;
         let seen: Vec<&Examined> = examined(&found).collect();
         let decisions = decide(&seen, &self.subject, self.allowed, &connected);
-        let later: Vec<_> = (0..seen.len()).map(|at| later_permissions(&seen, at, self.allowed, &connected)).collect();
+        let later: Vec<_> = (0..seen.len()).map(|at| later_commands(&seen, at, self.allowed, &connected)).collect();
         let mut decided = decisions.into_iter().zip(later);
         let mut units = Vec::new();
         for FoundUnit { device, port, examined } in found {
             let (mut terms, mut instead) = (Terms::default(), Vec::new());
             let (examined, later, outcome) = match examined {
-                Err(failure) => (None, LaterPermissions::default(), UnitOutcome::Refused(failure)),
+                Err(failure) => (None, LaterCommands::default(), UnitOutcome::Refused(failure)),
                 Ok(examined) => {
                     let (decision, later) = decided.next().expect("there is a decision about each examined unit");
-                    instead = self.instead(&decision, &examined, &later.again, &all)?;
+                    instead = self.instead(&decision, &examined, &later, &all)?;
                     let outcome = match decision {
                         Decision::Write(accepted) => match self.unlisted_id(&device, &examined.plan) {
                             Some(failure) => UnitOutcome::Refused(failure.into()),
@@ -378,43 +363,42 @@ impl FlashJob {
         Ok(())
     }
 
-    /// Returns the steps to take instead of a write that is refused or asked about. `again` are the permissions that the
-    /// command needs to be run again, and `connected` the units of this host.
+    /// Returns the steps to take instead of a write that is refused or asked about. `later` is what the command needs to be
+    /// run again, and `connected` are the units of this host.
     fn instead(
         &self,
         decision: &Decision,
         unit: &Examined,
-        again: &[Permission],
+        later: &LaterCommands,
         connected: &[UnitInfo],
     ) -> Result<Vec<NextStep>, Interrupted> {
         Ok(match decision {
-            Decision::NoBackup(_) => self.instead_of_own(unit, again, false),
-            Decision::OwnBackup(_) => self.instead_of_own(unit, again, true),
-            Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead_of_own(unit, again, true),
-            Decision::OthersBackup(_) => self.instead_of_foreign(unit, again, connected)?,
+            Decision::NoBackup(_) => self.instead_of_own(unit, later, false),
+            Decision::OwnBackup(_) => self.instead_of_own(unit, later, true),
+            Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead_of_own(unit, later, true),
+            Decision::OthersBackup(_) => self.instead_of_foreign(unit, later, connected)?,
             Decision::Write(_) | Decision::Unchanged | Decision::Refused(_) => Vec::new(),
         })
     }
 
     /// The steps to take instead of a write that could lose what is the unit's own. `is_at_stake` says whether that is
     /// its identity.
-    fn instead_of_own(&self, unit: &Examined, again: &[Permission], is_at_stake: bool) -> Vec<NextStep> {
+    fn instead_of_own(&self, unit: &Examined, later: &LaterCommands, is_at_stake: bool) -> Vec<NextStep> {
         let Examined { seen, backups, .. } = unit;
         let attached = &seen.attached;
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
-        let mut permissions = again.to_vec();
-        permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
+        let mut later = later.clone();
+        later.again.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
         let InvokedCommand { writes, config_from, .. } = &*self.invoked;
         let has_blocks = config_from.is_some() || *writes == Writes::Backup;
-        let without_backup =
-            Act::Again { permissions: permissions.clone(), blocks_from: None, backup: BackupFirst::No };
+        let without_backup = later.again(None, BackupFirst::No);
         if has_blocks && !is_at_stake {
             return vec![NextStep::new(Why::WithoutBackup, without_backup)];
         }
         if *writes == Writes::Image && is_blank_board(attached) && backups.is_empty() {
             return vec![NextStep::new(Why::NewBoard, without_backup)];
         }
-        offers(backups, Some(*writes), &permissions, &attached.location, &self.images)
+        offers(backups, Some((*writes, &later)), &attached.location, &self.images)
     }
 
     /// The steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware with
@@ -422,7 +406,7 @@ impl FlashJob {
     fn instead_of_foreign(
         &self,
         unit: &Examined,
-        again: &[Permission],
+        later: &LaterCommands,
         connected: &[UnitInfo],
     ) -> Result<Vec<NextStep>, Interrupted> {
         let attached = &unit.seen.attached;
@@ -434,7 +418,7 @@ impl FlashJob {
             && let Some(image) = self.invoked.image.clone()
         {
             let why = if steps.is_empty() { Why::OnlyFirmware } else { Why::FirmwareAlone };
-            let mut permissions = again.to_vec();
+            let mut permissions = later.again.clone();
             permissions.retain(|permission| *permission != Permission::CloneIdentity);
             let act = Act::Flash { image, permissions, blocks_from: None, backs_up: true };
             steps.push(NextStep::new(why, act));

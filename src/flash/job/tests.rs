@@ -40,7 +40,6 @@ fn job(writes: Writes, names_blocks: bool) -> FlashJob {
         invoked: Arc::new(InvokedCommand {
             writes,
             image: Some(ImageRef::File("fw.bin".into())),
-            serial: None,
             config_from: names_blocks.then(|| "blocks".into()),
             backs_up: true,
         }),
@@ -97,7 +96,7 @@ fn unit_with(outcome: UnitOutcome) -> FlashUnit {
         examined: None,
         terms: Terms::default(),
         outcome,
-        later: LaterPermissions::default(),
+        later: LaterCommands::default(),
         instead: Vec::new(),
         is_measured: false,
     }
@@ -155,15 +154,14 @@ fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
 #[test]
 fn a_write_without_a_backup_is_proposed_if_the_command_has_blocks_and_keeps_what_was_agreed() {
     let unit = examined();
-    let again = [Permission::Unproven, Permission::OtherLine];
+    let again = |permissions: &[Permission]| LaterCommands { again: permissions.to_vec(), ..LaterCommands::default() };
+    let later = again(&[Permission::Unproven, Permission::OtherLine]);
     let instead = |writes, names_blocks, is_at_stake, other_line| {
         let allowed = Allowed { other_line, ..Allowed::default() };
-        FlashJob { allowed, ..job(writes, names_blocks) }.instead_of_own(&unit, &again, is_at_stake)
+        FlashJob { allowed, ..job(writes, names_blocks) }.instead_of_own(&unit, &later, is_at_stake)
     };
-    let without_backup = |permissions: &[Permission]| {
-        let (permissions, backup) = (permissions.to_vec(), BackupFirst::No);
-        NextStep::new(Why::WithoutBackup, Act::Again { permissions, blocks_from: None, backup })
-    };
+    let without_backup =
+        |permissions: &[Permission]| NextStep::new(Why::WithoutBackup, again(permissions).again(None, BackupFirst::No));
     let unproven = without_backup(&[Permission::Unproven]);
     for (writes, names_blocks) in [(Writes::Image, true), (Writes::Backup, false)] {
         assert_eq!(instead(writes, names_blocks, false, false), std::slice::from_ref(&unproven));
@@ -199,7 +197,7 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     let mut units = job.decide(examined_at(virtual_port(""))).unwrap();
     job.write(&mut units, follow, &|_, _| ());
     let (permissions, backup) = (vec![Permission::Unproven], BackupFirst::Into(elsewhere));
-    let expected = NextStep::new(Why::GoOn, Act::Again { permissions, blocks_from: None, backup });
+    let expected = NextStep::new(Why::GoOn, Act::Again { permissions, serial: None, blocks_from: None, backup });
     assert_eq!(units[0].next_step(&job), Some(expected));
 }
 
@@ -217,7 +215,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             left: StoppedState::Restarted,
             backup: None,
             invoked: job(Writes::Image, false).invoked,
-            later: LaterPermissions::default(),
+            later: LaterCommands::default(),
             offers: Vec::new(),
             set_faults: Vec::new(),
         },

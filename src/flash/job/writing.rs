@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use std::{iter, panic, thread};
 
 use asm2464_host::bridge::Port;
@@ -16,13 +15,12 @@ use crate::flash::fitting::offers;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
-use crate::flash::run::{self, ClaimedUnit, Confirmed, FlashOptions, FlashReport, Prepared, Stopped};
+use crate::flash::run::{self, ClaimedUnit, Confirmed, FlashReport, Prepared, Stopped};
 
 /// What a unit's write needs, and what it reports to.
 struct UnitWrite<'a> {
     port: &'a mut dyn Port,
     plan: &'a FlashPlan,
-    options: FlashOptions,
     progress: Box<FlashProgress<'static>>,
 }
 
@@ -44,7 +42,6 @@ impl FlashJob {
         let mut writes = Vec::new();
         let mut outcomes = Vec::new();
         for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
-            let invoked = unit.invoked(self);
             let FlashUnit { port, examined, outcome, later, .. } = unit;
             let (Some(Examined { seen, plan, backups, .. }), Some(port)) = (&*examined, port.as_deref_mut()) else {
                 continue;
@@ -55,22 +52,19 @@ impl FlashJob {
                 during: FlashStep::Claim,
                 left: StoppedState::Untouched,
                 backup: None,
-                invoked,
+                invoked: Arc::clone(&self.invoked),
                 later: later.clone(),
-                offers: offers(backups, Some(self.invoked.writes), &later.again, location, &self.images),
+                offers: offers(backups, Some((self.invoked.writes, later)), location, &self.images),
                 set_faults: port.set_faults(),
             });
-            // Nobody can plug in a virtual unit again.
-            let replug_deadline = if location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline };
-            writes.push((port, plan, FlashOptions { replug_deadline, ..self.options.clone() }));
+            writes.push((port, plan));
             outcomes.push(outcome);
         }
         if written.is_empty() {
             return;
         }
         let writes = writes.into_iter().zip(follow(written.clone()));
-        let writes =
-            writes.map(|((port, plan, options), progress)| UnitWrite { port, plan, options, progress }).collect();
+        let writes = writes.map(|((port, plan), progress)| UnitWrite { port, plan, progress }).collect();
         let ends = if self.all_or_none {
             let ends = self.write_all_or_none(writes, &written).unwrap_or_else(|outcomes| outcomes);
             ends.iter().enumerate().for_each(|(number, outcome)| ended(number, outcome));
@@ -134,9 +128,9 @@ impl FlashJob {
         Err(outcomes)
     }
 
-    fn prepare<'b>(&self, write: &'b mut UnitWrite<'_>) -> Result<ClaimedUnit<'b, Prepared>, Box<Stopped>> {
-        let UnitWrite { port, plan, options, progress } = write;
-        run::prepare(&mut **port, plan, options, &mut **progress, self.interrupt)
+    fn prepare<'b>(&'b self, write: &'b mut UnitWrite<'_>) -> Result<ClaimedUnit<'b, Prepared>, Box<Stopped>> {
+        let UnitWrite { port, plan, progress } = write;
+        run::prepare(&mut **port, plan, &self.options, &mut **progress, self.interrupt)
     }
 
     fn outcome(&self, unit: &WrittenUnit, written: Result<FlashReport, Box<Stopped>>) -> UnitOutcome {

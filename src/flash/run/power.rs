@@ -65,10 +65,11 @@ impl Run<'_> {
             }
         }
         drop(held);
-        if self.needs_power() && !self.options.replug_deadline.is_zero() {
+        let replug_deadline = self.replug_deadline();
+        if self.needs_power() && !replug_deadline.is_zero() {
             self.begin(FlashStep::Return);
             self.observer.event(FlashEvent::Replug);
-            match self.wait_within(port, self.options.replug_deadline)? {
+            match self.wait_within(port, replug_deadline)? {
                 Some(replugged) => {
                     self.judge(port, Some(&replugged), true, before)?;
                     (found, is_replugged) = (Some(replugged), true);
@@ -183,6 +184,11 @@ impl Run<'_> {
         found.state == state && (found.id == id || has_new_id)
     }
 
+    /// Time that the user may take to plug the unit in again. Nobody can do that with a virtual one.
+    fn replug_deadline(&self) -> Duration {
+        if self.report.location.is_virtual() { Duration::ZERO } else { self.options.replug_deadline }
+    }
+
     fn needs_power(&self) -> bool {
         self.report.runs != Some(StartedCode::Written)
     }
@@ -197,7 +203,7 @@ impl Run<'_> {
             Some(ResetMode::CpuReset) => None,
         };
         let Some(waits) = waits else {
-            return Err(FlashError::not_back(self.options.return_deadline + self.options.replug_deadline));
+            return Err(FlashError::not_back(self.options.return_deadline + self.replug_deadline()));
         };
         self.begin(FlashStep::Return);
         self.report.needs_power = true;

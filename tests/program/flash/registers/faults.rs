@@ -1,6 +1,6 @@
 //! Faults of a flash through registers: power, requests, flash cells, protection.
 
-use asmpatch::flash::decide::LaterPermissions;
+use asmpatch::flash::decide::LaterCommands;
 
 use super::*;
 
@@ -55,29 +55,24 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         assert_eq!(stopped.left, StoppedState::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
 
-        let invoked = Arc::new(InvokedCommand {
-            writes: Writes::Backup,
-            image: None,
-            serial: None,
-            config_from: None,
-            backs_up: true,
-        });
+        let invoked =
+            Arc::new(InvokedCommand { writes: Writes::Backup, image: None, config_from: None, backs_up: true });
         let unit = WrittenUnit {
             location: attached.location.clone(),
             during: stopped.during,
             left: stopped.left,
             backup: stopped.report.backup,
             invoked,
-            later: LaterPermissions { again: Vec::new(), back: Some(Vec::new()) },
+            later: LaterCommands { back: Some(Vec::new()), ..LaterCommands::default() },
             offers: Vec::new(),
             set_faults: Vec::new(),
         };
         let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);
         let command = Invocation::parse(["asmpatch", "restore", "other"]).unwrap();
+        let command = command.at(&failure.unit.location);
         let help = steps::help(&failure, &command);
         assert!(help[0].purpose.contains("That sector is unchanged"), "{help:?}");
-        let FlashFailure { steps, unit, .. } = &failure;
-        let steps = WordedStep::each(steps, &command, None, &unit.location);
+        let steps = WordedStep::each(&failure.steps, &command);
         let [back, on] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!((&*back.purpose, &*on.purpose), ("go back to what it was", "or go on"));
         assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");

@@ -19,7 +19,7 @@ use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::{CLOCK_MHZ, Work};
 use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{Bridge, Port as _};
+use asm2464_host::bridge::{Bridge, Port as _, TransportKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine as _, VendorTlp};
 use asmpatch::patch::{PatchSet, Selection};
 use plain::{Kind, Stream};
@@ -177,7 +177,7 @@ struct Vendor {
 impl Vendor {
     fn new(image: &Image, scenario: &str) -> BenchResult<Self> {
         let mut port = port(image, scenario)?;
-        let mut bridge = Bridge::new(port.uas()?.ok_or("the image has no UAS")?);
+        let mut bridge = port.open_over(Some(TransportKind::UasStreams))?;
         bridge.inquiry()?;
         let (mut engine, mut patience) = (VendorTlp::new(&mut bridge), NoTime);
         let mut pcie = Pcie::new(&mut engine, &mut patience);

@@ -14,7 +14,7 @@ use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464::scsi::{Cdb, Command};
 use asm2464_dock::virtual_unit::{Reply, STREAMS, Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{Bridge, Endpoint};
+use asm2464_host::bridge::{Endpoint, Port as _, TransportKind};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use plain::{Kind, Stream};
 
@@ -106,8 +106,8 @@ fn engines(criterion: &mut Criterion) {
             if is_chip && !firmware_takes_it {
                 continue;
             }
-            let transport = if uas { port.uas().map(|uas| uas.expect("both alternates")) } else { port.transport() };
-            let mut bridge = Bridge::new(transport.expect("the unit is attached"));
+            let wanted = if uas { TransportKind::UasStreams } else { TransportKind::BulkOnly };
+            let mut bridge = port.open_over(Some(wanted)).expect("the unit is attached");
             if kind == Kind::RuntimeWrite {
                 // Before an INQUIRY the vendor's code refuses the commands below.
                 bridge.inquiry().expect("INQUIRY is answered");

@@ -15,7 +15,7 @@ use asm2464_dock::atomic::{self, StagedFolder};
 use asm2464_dock::file;
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_dock::virtual_unit::{FirmwareCounts, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::Bridge;
+use asm2464_host::bridge::{Port as _, TransportKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use clap::FromArgMatches as _;
 use indicatif::HumanCount;
@@ -342,8 +342,7 @@ fn compute(folder: &Path, context: &Context) -> Result<(), AnyFailure> {
     let mut port = VirtualPort::open_dir(folder)?;
     let unit = port.unit().clone();
     // UAS, as the GPU runtime does: the status patch has an effect only there.
-    let transport = port.uas()?.ok_or_else(|| check_failed("the unit has no UAS"))?;
-    let mut bridge = Bridge::new(transport);
+    let mut bridge = port.open_over(Some(TransportKind::UasStreams))?;
     let mut patience = NoTime;
     let mut engine = VendorTlp::new(&mut bridge);
     let mut pcie = Pcie::new(&mut engine, &mut patience);

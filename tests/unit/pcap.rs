@@ -5,7 +5,7 @@ use std::process::Command as Process;
 use asm2464_chip::practice;
 use asm2464_dock::pcap::{Capture, CapturedDevice};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{Bridge, Monitors, PipeError, Port as _, TransferEnd};
+use asm2464_host::bridge::{Bridge, Monitors, PipeError, Port as _, TransferEnd, TransportKind};
 
 fn unit(scenario: &str) -> VirtualUnit {
     let scenario = Scenario::parse(scenario).unwrap();
@@ -55,7 +55,7 @@ fn bulk_only() -> Recorded {
 }
 
 fn uas() -> Recorded {
-    in_process(|port| Bridge::new(port.uas().unwrap().unwrap()))
+    in_process(|port| port.open_over(Some(TransportKind::UasStreams)).unwrap())
 }
 
 /// An URB event: type, endpoint, status, and the data after the header.

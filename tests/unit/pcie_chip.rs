@@ -4,7 +4,7 @@
 use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::{Lun, XdataAddress};
-use asm2464_host::bridge::{Bridge, Port};
+use asm2464_host::bridge::{Bridge, Port, TransportKind};
 use asm2464_host::pcie::{NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 
 use crate::unit::rig::unit;
@@ -17,7 +17,7 @@ fn bridges(scenario: &str, image: Option<&Image>) -> Vec<Bridge> {
     let bulk_only = unit(scenario, image).open().unwrap();
     let mut port = unit(scenario, image);
     port.open().unwrap();
-    vec![bulk_only, Bridge::new(port.uas().unwrap().unwrap())]
+    vec![bulk_only, port.open_over(Some(TransportKind::UasStreams)).unwrap()]
 }
 
 fn survey(engine: &mut dyn TlpEngine) -> Result<Survey, PcieError> {
@@ -129,6 +129,6 @@ fn the_vendors_firmware_numbers_its_root_port_at_the_first_question_for_a_medium
 fn through_open_firmware_it_is_the_same() {
     for speed in ["super", "high"] {
         let mut port = unit(&format!("speed = \"{speed}\"\n{TREE}"), Some(&crate::chip_images::open()));
-        examine(&mut port.control().unwrap());
+        examine(&mut port.open_control().unwrap());
     }
 }

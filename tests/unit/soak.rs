@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_host::bridge::{Bridge, Port as _};
+use asm2464_host::bridge::{Port as _, TransportKind};
 use asmpatch::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
 use asmpatch::bench::{BenchEvent, BenchUnit, DataPath};
 use asmpatch::patch::Selection;
@@ -60,8 +60,8 @@ fn soaked_for(duration: Duration, image: &Image, scenario: &str, errors: u64) ->
     let interrupt = Interrupt::watching(&flag);
     let state = port.attached().unwrap().state;
     let mut open = || match state {
-        BridgeState::OpenFirmware => port.control().ok().map(Live::Open),
-        _ => port.uas().ok().flatten().map(|transport| Live::Vendor(Bridge::new(transport))),
+        BridgeState::OpenFirmware => port.open_control().ok().map(Live::Open),
+        _ => port.open_over(Some(TransportKind::UasStreams)).ok().map(Live::Vendor),
     };
     let unit = open().unwrap();
     let mut reopen = || reopened(&mut open);

@@ -6,7 +6,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::gpu_card::registers::CardFault;
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_dock::virtual_unit::{FirmwareCounts, SharedUnit};
-use asm2464_host::bridge::{Bridge, OpenBridge, Port};
+use asm2464_host::bridge::{Bridge, OpenBridge, Port, TransportKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
@@ -134,7 +134,7 @@ fn through_the_practice_image_a_product_comes_back_both_ways() {
     let mut port = unit(CARD, None);
     let shared = port.unit().clone();
     port.open().unwrap();
-    let rows = examine_vendor(Bridge::new(port.uas().unwrap().unwrap()), &shared);
+    let rows = examine_vendor(port.open_over(Some(TransportKind::UasStreams)).unwrap(), &shared);
     let commands = rows.iter().map(|row| (row.len, row.job.commands, row.by_dma.commands, row.by_reads.commands));
     assert!(commands.eq([(4, 198, 50, 8), (256, 198, 51, 323), (4096, 198, 66, 5138)]), "{rows:?}");
 }
@@ -151,7 +151,7 @@ fn through_the_vendors_firmware_it_is_the_same_stock_or_patched_over_both_transp
         let shared = port.unit().clone();
         let mut bridge = port.open().unwrap();
         if is_uas {
-            bridge = Bridge::new(port.uas().unwrap().unwrap());
+            bridge = port.open_over(Some(TransportKind::UasStreams)).unwrap();
         }
         if is_initialised {
             bridge.initialise().unwrap();
@@ -165,7 +165,7 @@ fn through_the_vendors_firmware_it_is_the_same_stock_or_patched_over_both_transp
 fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_written_its_entry() {
     let mut port = unit(CARD, Some(&crate::chip_images::open()));
     let shared = port.unit().clone();
-    let mut open = port.control().unwrap();
+    let mut open = port.open_control().unwrap();
     let rows = examine(&mut open, &shared);
     OPEN.check(&rows);
 

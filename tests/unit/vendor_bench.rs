@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464::{Bdf, Kind};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage, TransportKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Outcome, Skip};
 
@@ -17,7 +17,7 @@ use crate::unit::rig::{is_timeout, unit};
 const HIGH: &str = "speed = 'high'";
 
 fn uas(port: &mut VirtualPort) -> Bridge {
-    Bridge::new(port.uas().unwrap().unwrap())
+    port.open_over(Some(TransportKind::UasStreams)).unwrap()
 }
 
 fn plan(paths: &[DataPath], depth: Vec<usize>) -> BenchPlan {

@@ -9,7 +9,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::gpu_card::registers::{RAN, SENT, STATUS};
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
-use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage, TransportKind};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
@@ -36,7 +36,7 @@ fn unit(scenario: &str) -> Unit {
 
 fn initialised(mut port: VirtualPort) -> Unit {
     let shared = port.unit().clone();
-    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    let mut bridge = port.open_over(Some(TransportKind::UasStreams)).unwrap();
     bridge.inquiry().unwrap();
     let card = opened(&mut VendorTlp::new(&mut bridge));
     bridge.initialise().unwrap();
@@ -170,7 +170,7 @@ fn patched_231204_is_read_by_read16_with_its_own_counters() {
 fn a_read16_says_what_initialisation_it_lacks() {
     let mut port = port(CARD);
     let shared = port.unit().clone();
-    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    let mut bridge = port.open_over(Some(TransportKind::UasStreams)).unwrap();
     bridge.inquiry().unwrap();
     let card = opened(&mut VendorTlp::new(&mut bridge));
     let mut unit = Unit { bridge, shared, card };
@@ -224,7 +224,7 @@ fn a_failed_request_to_the_device_leaves_a_working_unit() {
 fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let mut high = port(&format!("speed = \"high\"\n{CARD}"));
     let mut bot = port(CARD);
-    let bridges = [Bridge::new(high.uas().unwrap().unwrap()), bot.open().unwrap()];
+    let bridges = [high.open_over(Some(TransportKind::UasStreams)).unwrap(), bot.open().unwrap()];
     let answered = |_: &mut Bridge, _| -> Result<(), AnyFailure> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];

@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{Behind, Bridge, CommandError, Port, Storage};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, Port, Storage, TransportKind};
 use asmpatch::patch::{PatchSet, Selection};
 
 use crate::chip_images::{vendor, vendor_231204};
@@ -72,7 +72,8 @@ fn a_faulty_drive_ends_every_command_and_leaves_a_unit_that_answers() {
     ] {
         for is_uas in [false, true] {
             let mut port = with_drive(drive, "");
-            let mut bridge = if is_uas { Bridge::new(port.uas().unwrap().unwrap()) } else { port.open().unwrap() };
+            let mut bridge =
+                if is_uas { port.open_over(Some(TransportKind::UasStreams)).unwrap() } else { port.open().unwrap() };
             let read = bridge.read16(0, &mut [1; 512]);
             let written = bridge.write16(0, &[2; 512]);
             let what = format!("{drive}, UAS {is_uas}: {read:?} {written:?}");
@@ -90,7 +91,8 @@ fn a_faulty_drive_ends_every_command_and_leaves_a_unit_that_answers() {
 fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() {
     for is_uas in [false, true] {
         let mut port = with_drive("blocks = 2048", "pcie-link-lost-after = 420\n");
-        let mut bridge = if is_uas { Bridge::new(port.uas().unwrap().unwrap()) } else { port.open().unwrap() };
+        let mut bridge =
+            if is_uas { port.open_over(Some(TransportKind::UasStreams)).unwrap() } else { port.open().unwrap() };
         let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
         assert!(written[0].is_ok(), "UAS {is_uas}: {:?}", written[0]);
         let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
@@ -140,7 +142,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();
     assert!(is_timeout(&error), "{error}");
-    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    let mut bridge = port.open_over(Some(TransportKind::UasStreams)).unwrap();
     bridge.initialise().unwrap();
     bridge.write16(0, &pattern).unwrap();
     let mut window = [0; 255];

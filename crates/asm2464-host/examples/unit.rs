@@ -7,7 +7,7 @@ use std::{env, error::Error, fs, time::Duration};
 
 use asm2464::{firmware::BridgeState, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::OpenBridge;
+use asm2464_host::bridge::{OpenBridge, Port as _};
 use asm2464_host::pcie::{Pcie, Scope};
 use asm2464_host::usb::{self, KnownUnits};
 
@@ -41,5 +41,5 @@ fn connected() -> Result<OpenBridge, Box<dyn Error>> {
 
 fn in_software(image: &[u8]) -> Result<OpenBridge, Box<dyn Error>> {
     let unit = VirtualUnit::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial number", Some(image))?;
-    Ok(VirtualPort::new("virtual", unit).control()?)
+    Ok(VirtualPort::new("virtual", unit).open_control()?)
 }

@@ -1,5 +1,5 @@
 //! Records a unit's transfers as a monitor of its bus sees them: each URB when it is submitted, and when it ends.
-//! [`CapturedBus`] also taps the pipes of an opened unit, real or virtual, after an enumeration like that of a host.
+//! `CapturedBus` also taps the pipes of an opened unit, real or virtual, after an enumeration like that of a host.
 //!
 //! A unit is opened after the system has enumerated it, so the enumeration is written from the descriptors that the system
 //! keeps. Readers of a capture learn the endpoints' classes from it.
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asm2464_host::bridge::{Monitor, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId, UnitInfo};
+use asm2464_host::bridge::{
+    Monitor, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId, UnitInfo, is_to_host,
+};
 
 use super::capture::Capture;
 use super::usbmon::{TransferType, UsbmonEvent, UsbmonHeader};
@@ -97,7 +99,7 @@ impl CapturedDevice {
     /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either
     /// direction.
     pub fn control(&self, setup: [u8; 8], data: &[u8], end: &TransferEnd) {
-        let is_in = setup[0] & 0x80 != 0;
+        let is_in = is_to_host(setup[0]);
         let (out, back) = if is_in { (&[][..], data) } else { (data, &[][..]) };
         let urb = self.submit_control(setup, out);
         let moved = if *end == TransferEnd::Completed || is_in { data.len() } else { 0 };

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use asm2464_host::bridge::is_to_host;
+
 /// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -61,7 +63,7 @@ impl UsbmonHeader {
     /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         const URB_DIR_IN: u32 = 0x200;
-        let is_in = self.endpoint & 0x80 != 0;
+        let is_in = is_to_host(self.endpoint);
         let no_data = match (self.event, is_in) {
             // The host's data follow at submission, the device's data at completion.
             (UsbmonEvent::Submission, false) | (UsbmonEvent::Completion, true) => 0,

@@ -2,7 +2,7 @@
 //!
 //! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the endpoints of 240417.
 
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId, descriptors};
 use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::BusSpeed;
 
@@ -125,26 +125,22 @@ impl Descriptors {
         const INTERFACE: u8 = 4;
         const ENDPOINT: u8 = 5;
         const COMPANION: u8 = 0x30;
-        let mut rest = self.configuration.as_slice();
         let mut found: Option<Setting> = None;
         let mut is_meant = false;
-        while let [len, kind, ..] = rest
-            && *len >= 2
-        {
-            let (descriptor, after) = rest.split_at_checked(usize::from(*len))?;
-            match (*kind, descriptor) {
-                (INTERFACE, [_, _, 0, number, _, class, subclass, protocol, ..]) => {
-                    is_meant = *number == alternate && found.is_none();
+        for descriptor in descriptors(&self.configuration) {
+            match *descriptor {
+                [_, INTERFACE, 0, number, _, class, subclass, protocol, ..] => {
+                    is_meant = number == alternate && found.is_none();
                     if is_meant {
-                        found = Some(Setting { class: [*class, *subclass, *protocol], pipes: Vec::new() });
+                        found = Some(Setting { class: [class, subclass, protocol], pipes: Vec::new() });
                     }
                 }
-                (INTERFACE, _) => is_meant = false,
-                (ENDPOINT, [_, _, address, _, low, high, ..]) if is_meant => {
-                    let pipe = Pipe { address: *address, max_packet: u16::from_le_bytes([*low, *high]), streams: 0 };
+                [_, INTERFACE, ..] => is_meant = false,
+                [_, ENDPOINT, address, _, low, high, ..] if is_meant => {
+                    let pipe = Pipe { address, max_packet: u16::from_le_bytes([low, high]), streams: 0 };
                     found.as_mut()?.pipes.push(pipe);
                 }
-                (COMPANION, [_, _, _, attributes, ..]) if is_meant => {
+                [_, COMPANION, _, attributes, ..] if is_meant => {
                     let exponent = attributes & 0x1F;
                     if let (Some(pipe), 1..=15) = (found.as_mut()?.pipes.last_mut(), exponent) {
                         pipe.streams = 1 << exponent;
@@ -152,7 +148,6 @@ impl Descriptors {
                 }
                 _ => {}
             }
-            rest = after;
         }
         found
     }

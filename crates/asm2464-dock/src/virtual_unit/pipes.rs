@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::{
-    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len, is_to_host,
 };
 
 use super::descriptors::STREAMS;
@@ -255,11 +255,6 @@ fn attached(unit: &SharedUnit, attachment: u64) -> Result<MutexGuard<'_, Virtual
     if unit.is_attached() && unit.attachments() == attachment { Ok(unit) } else { Err(PipeError::Disconnected) }
 }
 
-/// Whether an endpoint's or a request's data goes to the host: bit 7 of its address or of bmRequestType (USB 3.2, 9.3).
-const fn is_in(address_or_type: u8) -> bool {
-    address_or_type & 0x80 != 0
-}
-
 /// Offers a bulk transfer to the unit. Returns how it ended, if it did.
 fn bulk(
     unit: &mut VirtualUnit,
@@ -293,10 +288,10 @@ fn control(unit: &mut VirtualUnit, buffer: &mut [u8], flight: &mut Submission) -
         unit.control_reply(*setup)
     } else {
         flight.is_begun = true;
-        unit.control(*setup, if is_in(setup[0]) { &[] } else { data })
+        unit.control(*setup, if is_to_host(setup[0]) { &[] } else { data })
     };
     match answer {
-        ControlAnswer::Done(received) if is_in(setup[0]) => {
+        ControlAnswer::Done(received) if is_to_host(setup[0]) => {
             let fits = received.len() <= data.len();
             flight.moved = received.len().min(data.len());
             data[..flight.moved].copy_from_slice(&received[..flight.moved]);

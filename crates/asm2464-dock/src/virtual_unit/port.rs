@@ -58,56 +58,6 @@ impl VirtualPort {
         &self.unit
     }
 
-    /// Opens Bulk-Only over the pipes of the current attachment.
-    ///
-    /// # Errors
-    /// `asm2464::virtual_unit::absent`, of [`Kind::Gone`], or `asm2464::virtual_unit::mute`: the unit is not on the
-    /// bus.
-    pub fn transport(&mut self) -> Result<AnyTransport, Failure> {
-        let pipes = self.claim()?;
-        match BulkOnly::new(self.watched(pipes)) {
-            Ok(engine) => Ok(Box::new(engine)),
-            // Transfers only use this process's memory, so this fails only if the unit has left.
-            Err(_) => Err(self.absent()),
-        }
-    }
-
-    /// Opens UAS over the streams of the current attachment; `None` in the boot loader, which has only Bulk-Only.
-    ///
-    /// # Errors
-    /// As for [`VirtualPort::transport`].
-    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Failure> {
-        let Some(pipes) = self.claim()?.with_uas() else { return Ok(None) };
-        match Uas::new(self.watched(pipes)) {
-            Ok(engine) => Ok(Some(Box::new(engine))),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// Opens the control requests of a unit that runs open firmware.
-    ///
-    /// # Errors
-    /// As for [`VirtualPort::transport`]; `asm2464::virtual_unit::other_protocol` if the unit runs something else.
-    pub fn control(&mut self) -> Result<OpenBridge, Failure> {
-        let pipes = self.claim()?;
-        let unit = self.unit.lock();
-        let (state, speed) = (unit.descriptors().state, unit.descriptors().bus_speed());
-        if state != BridgeState::OpenFirmware {
-            let label = Kind::Device.code("asm2464::virtual_unit::other_protocol");
-            let unit = &self.location;
-            let message =
-                format!("the virtual unit {unit} runs its {state}, which takes none of the open firmware's requests");
-            return Err(Failure::new(label, message));
-        }
-        drop(unit);
-        Ok(OpenBridge::new(Box::new(self.watched(pipes)), speed))
-    }
-
-    /// What the unit reports about itself.
-    pub fn info(&self) -> UnitInfo {
-        self.described(self.unit.lock().descriptors())
-    }
-
     fn described(&self, descriptors: &Descriptors) -> UnitInfo {
         let identity = &descriptors.identity;
         UnitInfo {
@@ -125,7 +75,8 @@ impl VirtualPort {
     /// Puts the port's monitors on the pipes.
     fn watched(&self, pipes: VirtualPipes) -> Watched<VirtualPipes> {
         let alternate = pipes.alternate();
-        self.monitors.over(pipes, &self.info(), alternate, || self.raw_descriptors())
+        let info = self.described(self.unit.lock().descriptors());
+        self.monitors.over(pipes, &info, alternate, || self.raw_descriptors())
     }
 
     fn raw_descriptors(&self) -> Option<Vec<u8>> {
@@ -177,16 +128,19 @@ impl Port for VirtualPort {
     }
 
     fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge, AnyFailure> {
-        let bulk_only = self.transport()?;
-        let uas = if wanted == Some(TransportKind::BulkOnly) { None } else { self.uas()? };
-        let transport = match uas {
-            Some(uas) => uas,
+        let uas = if wanted == Some(TransportKind::BulkOnly) { None } else { self.claim()?.with_uas() };
+        // Transfers only use this process's memory, so an engine can't be made only if the unit has left.
+        let transport: AnyTransport = match uas {
+            Some(pipes) => Box::new(Uas::new(self.watched(pipes)).map_err(|_| self.absent())?),
             None if wanted.is_some_and(TransportKind::is_uas) => {
                 let label = Kind::Device.code("asm2464::virtual_unit::no_uas");
                 let message = format!("the virtual unit {} offers no UAS", self.location);
                 return Err(Failure::new(label, message).into());
             }
-            None => bulk_only,
+            None => {
+                let pipes = self.claim()?;
+                Box::new(BulkOnly::new(self.watched(pipes)).map_err(|_| self.absent())?)
+            }
         };
         let state = self.unit.lock().descriptors().state;
         info!("{}: opened over {} ({state})", self.location, transport.kind());
@@ -194,9 +148,19 @@ impl Port for VirtualPort {
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
-        let bridge = self.control()?;
-        info!("{}: opened for control requests ({})", self.location, BridgeState::OpenFirmware);
-        Ok(bridge)
+        let pipes = self.claim()?;
+        let unit = self.unit.lock();
+        let (state, speed) = (unit.descriptors().state, unit.descriptors().bus_speed());
+        drop(unit);
+        if state != BridgeState::OpenFirmware {
+            let label = Kind::Device.code("asm2464::virtual_unit::other_protocol");
+            let unit = &self.location;
+            let message =
+                format!("the virtual unit {unit} runs its {state}, which takes none of the open firmware's requests");
+            return Err(Failure::new(label, message).into());
+        }
+        info!("{}: opened for control requests ({state})", self.location);
+        Ok(OpenBridge::new(Box::new(self.watched(pipes)), speed))
     }
 
     fn set_faults(&self) -> Vec<&'static str> {

@@ -57,7 +57,7 @@ pub use error::{CommandError, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{
     ControlPipes, Endpoint, Monitor, Monitors, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
-    TransferEnd, TransferId, Watched, control_data_len, deadline,
+    TransferEnd, TransferId, Watched, control_data_len, deadline, is_to_host,
 };
 pub(crate) use port::SUPER_SPEED_PACKET;
 pub use port::{BusSpeed, Location, Port, PortPath, UnitInfo};

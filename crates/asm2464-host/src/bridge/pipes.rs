@@ -311,7 +311,7 @@ impl<P: fmt::Debug> fmt::Debug for Watched<P> {
 }
 
 /// Whether an endpoint's or a request's data go to the host: bit 7 of its address or of bmRequestType (USB 3.2, 9.3).
-const fn is_to_host(address_or_type: u8) -> bool {
+pub const fn is_to_host(address_or_type: u8) -> bool {
     address_or_type & 0x80 != 0
 }
 

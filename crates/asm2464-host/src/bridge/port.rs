@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::firmware::{BridgeState, UsbId, descriptors};
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, ParseError, TransportKind};
 
@@ -329,23 +329,17 @@ fn rate(mbit_per_s: u32) -> String {
     }
 }
 
-/// wMaxPacketSize of the bulk endpoints in raw descriptors. Ends at a descriptor that claims less than its header, or
-/// more bytes than there are.
-fn bulk_packets(mut descriptors: &[u8]) -> Vec<u16> {
+/// wMaxPacketSize of the bulk endpoints in raw descriptors.
+fn bulk_packets(raw: &[u8]) -> Vec<u16> {
     const ENDPOINT: u8 = 5;
     const BULK: u8 = 2;
     let mut packets = Vec::new();
-    while let [len, kind, ..] = descriptors
-        && *len >= 2
-    {
-        let Some((descriptor, rest)) = descriptors.split_at_checked(usize::from(*len)) else { break };
-        if *kind == ENDPOINT
-            && let [_, _, _, attributes, low, high, ..] = descriptor
+    for descriptor in descriptors(raw) {
+        if let [_, ENDPOINT, _, attributes, low, high, ..] = *descriptor
             && attributes & 3 == BULK
         {
-            packets.push(u16::from_le_bytes([*low, *high]));
+            packets.push(u16::from_le_bytes([low, high]));
         }
-        descriptors = rest;
     }
     packets
 }

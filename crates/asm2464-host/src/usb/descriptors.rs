@@ -1,6 +1,6 @@
 //! Checks of a unit's descriptors before anything relies on them.
 
-use asm2464::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS};
+use asm2464::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS, descriptors};
 use thiserror::Error;
 
 use crate::bridge::{BusSpeed, Endpoint, SUPER_SPEED_PACKET};
@@ -27,16 +27,13 @@ pub struct EndpointInfo {
 impl EndpointInfo {
     /// Reads the number of streams from a SuperSpeed endpoint companion descriptor in `extra` (USB 3.2, 9.6.7). Bits 0
     /// to 4 of bmAttributes are the exponent; 0 means none.
-    pub fn streams_in(mut extra: &[u8]) -> u16 {
+    pub fn streams_in(extra: &[u8]) -> u16 {
         const COMPANION: u8 = 0x30;
-        while let [len, kind, rest @ ..] = extra {
-            // A descriptor shorter than its own header would make the loop endless.
-            let Some(body) = usize::from(*len).checked_sub(2).and_then(|len| rest.get(..len)) else { return 0 };
-            if *kind == COMPANION {
-                let exponent = body.get(1).map_or(0, |attributes| attributes & 0x1F);
+        for descriptor in descriptors(extra) {
+            if let [_, COMPANION, _, attributes, ..] = *descriptor {
+                let exponent = attributes & 0x1F;
                 return if (1..=16).contains(&exponent) { (1u32 << exponent).min(0xFFFF) as u16 } else { 0 };
             }
-            extra = &rest[body.len()..];
         }
         0
     }

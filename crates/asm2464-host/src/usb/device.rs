@@ -59,7 +59,7 @@ impl ClaimedDevice {
             return Err(UsbError::Gone { port: port.clone() });
         }
         let lock = UnitLock::take(port)?;
-        let layout = found.layout.as_ref().map_err(Clone::clone)?;
+        let layout = found.layout()?;
         let handle = found.in_own_context()?.open().map_err(|source| found.failed(OPEN, source))?;
         let awake = Awake::of(port);
         // Only if a driver is bound: otherwise libusb would bind one on release.

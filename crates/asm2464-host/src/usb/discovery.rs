@@ -47,7 +47,7 @@ pub struct Found {
     /// Its port.
     pub port: PortPath,
     /// The unit's alternate settings, or the reason nothing can be sent to it.
-    pub layout: Result<Layout, UsbError>,
+    pub(super) layout: Result<Layout, UsbError>,
     /// The known USB IDs, under which the unit may come back.
     pub known: Arc<KnownUnits>,
     /// What watches the unit's transfers once it is opened; nothing at first.
@@ -62,12 +62,20 @@ impl Found {
         self.device.address()
     }
 
+    /// The unit's alternate settings.
+    ///
+    /// # Errors
+    /// If nothing can be sent to the unit.
+    pub(super) fn layout(&self) -> Result<&Layout, UsbError> {
+        self.layout.as_ref().map_err(Clone::clone)
+    }
+
     /// The alternate setting of Bulk-Only.
     ///
     /// # Errors
     /// If the descriptors have none, or the unit runs open firmware.
     pub(super) fn bulk_only(&self) -> Result<u8, UsbError> {
-        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        let layout = self.layout()?;
         if self.info.state == BridgeState::OpenFirmware {
             return Err(self.other_protocol("speaks no SCSI"));
         }
@@ -79,7 +87,7 @@ impl Found {
     /// # Errors
     /// If the descriptors have none, or the unit runs other firmware.
     pub(super) fn open_firmware(&self) -> Result<u8, UsbError> {
-        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        let layout = self.layout()?;
         if self.info.state != BridgeState::OpenFirmware {
             return Err(self.other_protocol("takes none of the open firmware's requests"));
         }
@@ -244,7 +252,7 @@ fn string(device: &rusb::Device<Context>, port: &PortPath, name: &str, index: Op
 
 /// Waits until a device arrives or leaves. On a system without such events it waits for a fixed time.
 #[derive(Debug)]
-pub struct HotplugWatch {
+pub(super) struct HotplugWatch {
     context: Context,
     events: Option<Registration<Context>>,
 }

@@ -2,11 +2,11 @@
 //!
 //! # The way to a unit
 //! [`discover`] lists possible ASM2464PD units without opening anything, by [`KnownUnits`], the table of known USB IDs. What
-//! it found ([`Found`]) has its descriptors, whose [`Layout`] is checked before anything relies on it. [`UsbPort`] opens
+//! it found ([`Found`]) has its descriptors, whose `Layout` is checked before anything relies on it. [`UsbPort`] opens
 //! a unit and finds it again after it has restarted; [`control`] opens one with open firmware directly. On the way
 //!
 //! 1. the [`UnitLock`] keeps other programs off the unit, also while it restarts;
-//! 2. a [`FreeDisk`] holds the disk behind it, or [`refuse_mounted`] says what uses it;
+//! 2. a `FreeDisk` holds the disk behind it, or a [`DiskError`] says what uses it;
 //! 3. the kernel's driver is detached and the interface claimed, and dropping what was opened undoes both;
 //! 4. the transfers, the only `unsafe` code, carry the unit's [`Pipes`](crate::bridge::Pipes).
 //!
@@ -36,15 +36,15 @@ mod power;
 pub mod sysfs;
 mod transfers;
 
-pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
-pub use discovery::{Found, HotplugWatch, KnownUnits, discover};
+pub use discovery::{Found, KnownUnits, discover};
 pub use docks::{DOCKS, KnownDevice};
 pub use error::UsbError;
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
 pub use lock::UnitLock;
 pub use port::UsbPort;
-pub use sysfs::{DiskError, FreeDisk, refuse_mounted};
+pub use sysfs::DiskError;
 
+use descriptors::UasPipes;
 use device::ClaimedDevice;
 use sysfs::Sysfs;
 use tracing::info;
@@ -55,8 +55,7 @@ use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas, Watched};
 /// Opens a device and puts an engine on it: UAS if the device offers it and the system provides the streams; Bulk-Only
 /// otherwise.
 fn best_transport(found: &Found) -> Result<AnyTransport, UsbError> {
-    let layout = found.layout.as_ref().map_err(Clone::clone)?;
-    if let Ok(UasPipes { alternate, streams }) = layout.uas {
+    if let Ok(UasPipes { alternate, streams }) = found.layout()?.uas {
         match Transfers::with_streams(ClaimedDevice::open(found, alternate)?, streams) {
             Ok(pipes) => {
                 if let Ok(engine) = Uas::new(watched(found, pipes)) {

@@ -8,13 +8,14 @@ use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use tracing::info;
 
+use super::descriptors::Layout;
 use super::device::open_bulk_only;
 use super::discovery::{Found, HotplugWatch, find_at, find_in};
 use super::error::UsbError;
 use super::forced_exit::GATE;
 use super::lock::UnitLock;
 use super::sysfs::{Sysfs, refuse_mounted};
-use super::{KnownUnits, Layout, power};
+use super::{KnownUnits, power};
 use crate::bridge::{Bridge, Location, Monitors, OpenBridge, Port, PortPath, Timeouts, UnitInfo};
 
 /// Time for which a unit that has just restarted may be busy: udev sets its permissions, and the kernel's driver

@@ -55,22 +55,27 @@ pub const UAS_CLASS: InterfaceClass = (0x08, 0x06, 0x62);
 /// The open firmware's class: vendor-specific.
 pub const VENDOR_CLASS: InterfaceClass = (0xFF, 0xFF, 0xFF);
 
-/// Returns the classes of interface 0's alternate settings, from a configuration descriptor with all that follows it.
+/// Returns the descriptors that follow each other in `bytes`. Each begins with bLength and bDescriptorType.
 ///
-/// The list ends at a descriptor that claims less than its header, or more bytes than there are.
-pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
+/// Ends at a descriptor that claims less than its header, or more bytes than there are.
+pub fn descriptors(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const HEADER_LEN: u8 = 2;
+    std::iter::from_fn(move || {
+        let len = *bytes.first().filter(|len| **len >= HEADER_LEN)?;
+        let (descriptor, rest) = bytes.split_at_checked(len.into())?;
+        bytes = rest;
+        Some(descriptor)
+    })
+}
+
+/// Returns the classes of interface 0's alternate settings, from a configuration descriptor with all that follows it.
+pub fn interface_classes(configuration: &[u8]) -> Vec<InterfaceClass> {
     const INTERFACE: u8 = 4;
     let mut classes = Vec::new();
-    while let [len, kind, ..] = configuration
-        && *len >= 2
-    {
-        let Some((descriptor, rest)) = configuration.split_at_checked(usize::from(*len)) else { break };
-        if *kind == INTERFACE
-            && let [_, _, 0, _, _, class, subclass, protocol, ..] = descriptor
-        {
-            classes.push((*class, *subclass, *protocol));
+    for descriptor in descriptors(configuration) {
+        if let [_, INTERFACE, 0, _, _, class, subclass, protocol, ..] = *descriptor {
+            classes.push((class, subclass, protocol));
         }
-        configuration = rest;
     }
     classes
 }

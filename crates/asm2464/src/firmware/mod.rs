@@ -16,7 +16,7 @@ pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FieldKind, USB4_IDENTITY, kept_bytes, known_blocks,
 };
 pub use identity::{
-    BULK_ONLY_CLASS, BridgeState, InterfaceClass, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
+    BULK_ONLY_CLASS, BridgeState, InterfaceClass, UAS_CLASS, UsbId, VENDOR_CLASS, descriptors, interface_classes,
     is_runtime_product, open_build, restarts_by_f4,
 };
 pub use image::{Image, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, container_len};

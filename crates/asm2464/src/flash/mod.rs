@@ -23,7 +23,7 @@ use crate::scsi::XdataAddress;
 use crate::serde_text::{serde_as_text, text_schema};
 
 pub use slot::{BlockBytes, CONFIG_LEN, DUMP_LEN, FIRST_SLOT, SECOND_SLOT, SLOT_LEN, Slot, image_file};
-pub use spi::{BUDGET, FlashSession, PROTECTION, RegisterFlash};
+pub use spi::{ARM_OUT, BUDGET, BUFFER, BULK_ARM, DROP_OUT, FlashSession, PROTECTION, RegisterFlash};
 
 /// Bytes that one erase (command 20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
 pub const SECTOR_LEN: usize = 0x1000;

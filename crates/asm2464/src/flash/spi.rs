@@ -28,11 +28,13 @@ const TO_FLASH: u8 = 1;
 /// 0xC8AE:0xC8AF: offset in the buffer.
 const OFFSET: [XdataAddress; 2] = [register(0xC8AE), register(0xC8AF)];
 /// Address of the data buffer.
-const BUFFER: XdataAddress = register(0x7000);
-/// 0x9094: 0x10 arms endpoint 0x02 for one packet, which goes into the buffer; 8 cancels that.
-const BULK_ARM: XdataAddress = register(0x9094);
-const ARM_OUT: u8 = 0x10;
-const DROP_OUT: u8 = 0x08;
+pub const BUFFER: XdataAddress = register(0x7000);
+/// 0x9094 arms and drops the bulk pipes. Source: openpilot's flasher.
+pub const BULK_ARM: XdataAddress = register(0x9094);
+/// Arms endpoint 0x02 for one transfer, which goes into [`BUFFER`].
+pub const ARM_OUT: u8 = 0x10;
+/// Takes that back.
+pub const DROP_OUT: u8 = 0x08;
 /// Initial writes: the clock, and the buffer for the flash alone.
 const SET_UP: [(XdataAddress, u8); 3] = [(register(0xCC33), 4), (register(0xC805), 2), (register(0xC8A6), 4)];
 /// A bit that the set-up sets in a register whose other bits stay.

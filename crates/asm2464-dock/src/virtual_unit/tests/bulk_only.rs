@@ -3,7 +3,7 @@
 use asm2464::firmware::{BlockIndex, BodyOffset, Part};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use asm2464::scsi::{Cdb, Command, Lun, XdataAddress};
-use asm2464_host::bridge::{Bridge, CommandError, Endpoint, Port as _};
+use asm2464_host::bridge::{CommandError, Endpoint, Port as _, TransportKind};
 
 use super::{
     BOOT_LOADER, SSD, UNITS, bulk_only, is_timeout, patched_image, patched_unit, port, ready_unit, sense_of, unit,
@@ -190,7 +190,7 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
 #[test]
 fn with_a_gpu_an_initialised_patched_unit_answers_writes_over_uas_and_never_a_read() {
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
-        let mut bridge = Bridge::new(port(patched_unit(behind)).uas().unwrap().unwrap());
+        let mut bridge = port(patched_unit(behind)).open_over(Some(TransportKind::UasStreams)).unwrap();
         assert!(!bridge.is_ready().unwrap());
         assert_eq!(bridge.read_capacity(Lun::ZERO).unwrap(), None);
         assert!(bridge.identify().is_err());
@@ -221,7 +221,7 @@ fn firmware_of_an_unknown_version_is_not_initialised_at_addresses_of_another() {
 #[test]
 fn with_a_gpu_behind_it_a_write_over_bulk_only_or_without_the_status_patch_is_never_answered() {
     const GPU: &str = "behind = \"gpu\"";
-    let over_uas = |unit| Bridge::new(port(unit).uas().unwrap().unwrap());
+    let over_uas = |unit| port(unit).open_over(Some(TransportKind::UasStreams)).unwrap();
     let over_bulk_only = |unit| port(unit).open().unwrap();
     for mut bridge in [over_bulk_only(unit(GPU)), over_bulk_only(patched_unit(GPU)), over_uas(unit(GPU))] {
         bridge.initialise().unwrap();

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::{Cdb, Command, Lun, ResetMode, XdataAddress};
 use asm2464_chip::practice;
-use asm2464_host::bridge::{Bridge, BulkOnly, BusSpeed, DataPhase, Endpoint, Port};
+use asm2464_host::bridge::{Bridge, BulkOnly, BusSpeed, DataPhase, Endpoint, Port, TransportKind};
 
 use super::{TIMEOUT, UNITS, bulk_only, is_timeout, patched_image, port, returned, sense_of, unit};
 use crate::virtual_unit::{ControlAnswer, Reply, Scenario, SharedUnit, VirtualPipes, VirtualPort, VirtualUnit};
@@ -317,7 +317,7 @@ fn flash_and_reset(port: &mut VirtualPort, image: &Image) {
 
 /// Whether the running code has the status patch, which answers a write at once.
 fn runs_patched_code(port: &mut VirtualPort) -> bool {
-    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    let mut bridge = port.open_over(Some(TransportKind::UasStreams)).unwrap();
     bridge.initialise().unwrap();
     bridge.write16(0, &[0; 512]).is_ok()
 }
@@ -355,7 +355,7 @@ const KEPT: XdataAddress = XdataAddress::main(0x5FF8);
 
 /// Restarts a unit with open firmware through 0xCC31. It does not answer the request.
 fn restart_by_register(port: &mut VirtualPort) {
-    port.control().unwrap().xdata_write(XdataAddress::main(0xCC31), 1).unwrap_err();
+    port.open_control().unwrap().xdata_write(XdataAddress::main(0xCC31), 1).unwrap_err();
     returned(port);
 }
 
@@ -364,13 +364,13 @@ fn a_cpu_reset_through_its_register_keeps_xdata_and_code_or_neither() {
     for (scenario, keeps) in [("", true), ("cpu-reset = \"loads-code\"\n", false)] {
         let unit = Scenario::parse(&format!("{scenario}factory = \"open\"")).unwrap();
         let mut port = port(VirtualUnit::in_memory(unit, b"a unit", None).unwrap());
-        port.control().unwrap().xdata_write(KEPT, 0x5A).unwrap();
+        port.open_control().unwrap().xdata_write(KEPT, 0x5A).unwrap();
         // The length at the start of the image: without it only the boot loader can start.
         port.unit().lock().flash_mut().program(FlashAddress(0x100), &[0; 4]).unwrap();
         restart_by_register(&mut port);
         if keeps {
             let mut kept = [0];
-            port.control().unwrap().xdata_read(KEPT, &mut kept).unwrap();
+            port.open_control().unwrap().xdata_read(KEPT, &mut kept).unwrap();
             assert_eq!(kept, [0x5A]);
             restart_by_register(&mut port);
         }
@@ -391,7 +391,7 @@ fn the_firmware_reads_the_revision_of_the_part_before_and_after_a_cpu_reset() {
         let mut port = port(VirtualUnit::in_memory(unit, b"a unit", None).unwrap());
         for _ in 0..2 {
             let mut read = [0];
-            port.control().unwrap().xdata_read(REVISION, &mut read).unwrap();
+            port.open_control().unwrap().xdata_read(REVISION, &mut read).unwrap();
             assert_eq!(read, [revision], "{scenario}");
             restart_by_register(&mut port);
         }
@@ -405,7 +405,7 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
     port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
     returned(&mut port);
     assert_eq!(port.attached().unwrap().speed, BusSpeed::Super);
-    assert!(Bridge::new(port.uas().unwrap().unwrap()).inquiry().is_ok());
+    assert!(port.open_over(Some(TransportKind::UasStreams)).unwrap().inquiry().is_ok());
     port.unit().lock().replug();
     returned(&mut port);
     assert_eq!(port.attached().unwrap().speed, BusSpeed::High);
@@ -420,15 +420,15 @@ fn firmware_that_gave_up_superspeed_comes_back_slow_from_a_cpu_reset_until_a_pow
     // Twice: what a reset finds is kept by it.
     for (written, found) in [(None, BusSpeed::Super), (Some(0), BusSpeed::High), (None, BusSpeed::High)] {
         if let Some(value) = written {
-            port.control().unwrap().xdata_write(SUPER_SPEED, value).unwrap();
+            port.open_control().unwrap().xdata_write(SUPER_SPEED, value).unwrap();
         }
         restart_by_register(&mut port);
         assert_eq!(speed(&mut port), found, "{written:?}");
     }
-    port.control().unwrap().xdata_write(SUPER_SPEED, 1).unwrap();
+    port.open_control().unwrap().xdata_write(SUPER_SPEED, 1).unwrap();
     restart_by_register(&mut port);
     assert_eq!(speed(&mut port), BusSpeed::Super, "set again");
-    port.control().unwrap().xdata_write(SUPER_SPEED, 0).unwrap();
+    port.open_control().unwrap().xdata_write(SUPER_SPEED, 0).unwrap();
     port.unit().lock().replug();
     returned(&mut port);
     assert_eq!(speed(&mut port), BusSpeed::Super, "powered on again");
@@ -437,13 +437,13 @@ fn firmware_that_gave_up_superspeed_comes_back_slow_from_a_cpu_reset_until_a_pow
 #[test]
 fn a_unit_can_begin_without_power_for_pcie_and_a_cpu_reset_takes_it_again() {
     const POWER: XdataAddress = XdataAddress::main(0xC656);
-    let is_up = |port: &mut VirtualPort| port.control().unwrap().link().unwrap().is_up;
+    let is_up = |port: &mut VirtualPort| port.open_control().unwrap().link().unwrap().is_up;
     for (scenario, begins_up) in [("", true), ("pcie-starts-off = true\n", false)] {
         let unit = Scenario::parse(&format!("{scenario}factory = \"open\"")).unwrap();
         let mut port = port(VirtualUnit::in_memory(unit, b"a unit", None).unwrap());
         for _ in 0..2 {
             assert_eq!(is_up(&mut port), begins_up, "{scenario}");
-            port.control().unwrap().xdata_write(POWER, 0x20).unwrap();
+            port.open_control().unwrap().xdata_write(POWER, 0x20).unwrap();
             assert!(is_up(&mut port), "{scenario}");
             restart_by_register(&mut port);
         }

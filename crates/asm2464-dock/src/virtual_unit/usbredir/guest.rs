@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asm2464::Failure;
 use asm2464::firmware::{BridgeState, UsbId};
-use asm2464_host::bridge::Endpoint;
+use asm2464_host::bridge::{Endpoint, is_to_host};
 
 use super::packets::{
     Bulk, ENDPOINT_SLOTS, MAX_DATA, Outbox, Parser, RedirCapabilities, RedirStatus, Request, Setup, slot,
@@ -318,7 +318,7 @@ impl GuestSession<'_> {
             Some(endpoint) if self.unit.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
             _ => return out.bulk(id, &bulk, RedirStatus::Invalid, 0),
         };
-        let is_in = bulk.endpoint & 0x80 != 0;
+        let is_in = is_to_host(bulk.endpoint);
         let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
@@ -388,7 +388,7 @@ impl GuestSession<'_> {
         }
         let Waiting { id, bulk, endpoint, .. } = self.waiting[at];
         let stream = bulk.stream as u16;
-        if bulk.endpoint & 0x80 != 0 {
+        if is_to_host(bulk.endpoint) {
             let unit = &mut *self.unit;
             let part = &mut self.waiting[at].data;
             let answered = out.bulk_in(id, &bulk, |buffer| {

@@ -1,6 +1,6 @@
 //! The virtual unit as a USB device over usbredir, for QEMU's `usb-redir` device.
 //!
-//! [`Parser`] parses packets and [`Outbox`] encodes them; both are pure. The protocol is implemented here in safe code,
+//! [`Parser`] parses packets and `Outbox` encodes them; both are pure. The protocol is implemented here in safe code,
 //! because the crate `usbredirparser` 0.4 binds the C library's functions, but all its callbacks panic, including the
 //! one that reads.
 
@@ -10,8 +10,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use guest::{GuestEvent, GuestSession};
-pub use packets::{
-    Bulk, ENDPOINT_SLOTS, MAX_DATA, Outbox, Parser, RedirCapabilities, RedirStatus, Request, Setup, slot,
-};
+pub use guest::GuestEvent;
+pub use packets::Parser;
 pub use server::{Address, Listener, ServerEvent, serve};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::{Failure, Kind};
 use asm2464_chip::chip::Speed;
+use asm2464_host::bridge::is_to_host;
 
 use crate::virtual_unit::descriptors::{Descriptors, Pipe};
 
@@ -95,7 +96,7 @@ pub(super) mod kind {
 
 /// Slot of an endpoint in the protocol's tables and bit masks: OUT n at n, IN n at 16 + n.
 pub const fn slot(address: u8) -> usize {
-    (address & 0x0F) as usize | if address & 0x80 != 0 { 0x10 } else { 0 }
+    (address & 0x0F) as usize | if is_to_host(address) { 0x10 } else { 0 }
 }
 
 /// A control transfer's setup stage.
@@ -115,7 +116,7 @@ impl Setup {
 
     /// Whether its data goes to the host.
     pub const fn is_in(&self) -> bool {
-        self.packet[0] & 0x80 != 0
+        is_to_host(self.packet[0])
     }
 }
 
@@ -326,7 +327,7 @@ fn control(id: u64, body: &[u8]) -> Result<Request<'_>, Failure> {
 /// Checks that a guest's packet carries its data if the transfer goes to the device, and none if it goes to the host,
 /// and that the transfer is not too long.
 fn check_data(kind: u32, endpoint: u8, announced: usize, data: &[u8]) -> Result<(), Failure> {
-    let expected = if endpoint & 0x80 != 0 { 0 } else { announced };
+    let expected = if is_to_host(endpoint) { 0 } else { announced };
     let carried = data.len();
     if carried == expected && announced <= MAX_DATA {
         return Ok(());

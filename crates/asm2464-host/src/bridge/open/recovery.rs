@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use asm2464::flash::{ARM_OUT, BUFFER, BULK_ARM, DROP_OUT};
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::DMA_STATE;
 use tracing::info;
@@ -18,12 +19,6 @@ use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.
 const SRAM_BUSY: u8 = 2;
-/// 0x9094: 0x10 lets one bulk transfer to 0x02 land in the flash controller's buffer at 0x7000, 8 takes that back.
-/// Source: openpilot's flasher.
-const BULK_ARM: XdataAddress = XdataAddress::main(0x9094);
-const ARM_OUT: u8 = 0x10;
-const DROP_OUT: u8 = 0x08;
-const BUFFER: XdataAddress = XdataAddress::main(0x7000);
 /// Bytes of the check. At high speed the chip loses any further bytes.
 const CHECK_LEN: usize = 64;
 /// Time limit of each transfer of the check.

@@ -220,7 +220,11 @@ impl Sysfs {
     ///
     /// # Errors
     /// [`DiskError`].
-    pub fn free_disk(&self, port: &PortPath, is_vouched_for: &dyn Fn(&str) -> bool) -> Result<FreeDisk, DiskError> {
+    pub(super) fn free_disk(
+        &self,
+        port: &PortPath,
+        is_vouched_for: &dyn Fn(&str) -> bool,
+    ) -> Result<FreeDisk, DiskError> {
         let mut uses = self.uses(port);
         if !uses.is_empty() {
             return Err(DiskError::InUse { port: port.clone(), uses });

@@ -26,7 +26,8 @@ use crate::bridge::{BusSpeed, PortPath};
 
 pub use access::AccessFault;
 pub(super) use access::no_access;
-pub use disks::{BayDisk, DiskError, DiskUse, FreeDisk, UncheckedDisk, Use, refuse_mounted};
+pub(super) use disks::refuse_mounted;
+pub use disks::{BayDisk, DiskError, DiskUse, UncheckedDisk, Use};
 pub use tunnelled::{PciPort, PcieLink, RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
 
 /// Number of folders between a root hub and the host controller's own, at most.

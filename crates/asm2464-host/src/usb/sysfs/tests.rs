@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
+use super::disks::FreeDisk;
 use super::*;
 
 /// Builds a unit at 3-1.2 with `sda` behind it, whose second partition is encrypted as `dm-0`; `sdb` is another

@@ -1,7 +1,8 @@
 //! A guest for tests that encodes and decodes packets by hand.
 
 use crate::virtual_unit::VirtualUnit;
-use crate::virtual_unit::usbredir::*;
+use crate::virtual_unit::usbredir::guest::{GuestEvent, GuestSession};
+use crate::virtual_unit::usbredir::packets::{Outbox, RedirCapabilities};
 
 pub(super) mod kind {
     pub(in super::super) const HELLO: u32 = 0;

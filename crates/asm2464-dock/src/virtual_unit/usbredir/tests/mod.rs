@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use self::guest::{Guest, bulk, bulk_parts, hello, kind, packet};
 use asm2464::Coded as _;
 use asm2464::firmware::{BridgeState, Image, UsbId};
 use asm2464::interrupt::Interrupt;
@@ -16,9 +17,9 @@ use asm2464::scsi::bot::CommandBlockWrapper;
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464::scsi::{Cdb, Command, DataLength, ResetMode};
 use asm2464_chip::practice;
-use guest::{Guest, bulk, bulk_parts, hello, kind, packet};
 
-use super::packets::OUTBOX_LIMIT;
+use super::guest::GuestSession;
+use super::packets::{Bulk, MAX_DATA, OUTBOX_LIMIT, Outbox, RedirStatus, slot};
 use super::*;
 use crate::virtual_unit::{Downstream, Factory, Scenario, VirtualUnit, replug};
 

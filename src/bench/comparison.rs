@@ -7,6 +7,7 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::DataPath;
+use super::plan::Point;
 use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 
 /// A row that an earlier run measured, compared with the same row now.
@@ -14,12 +15,9 @@ use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Change"))]
 #[display("{}{}", self.words(), if *within_spread { " (within spread)" } else { "" })]
 pub struct RowChange {
-    /// The path.
-    pub path: DataPath,
-    /// Bytes of a command.
-    pub size: usize,
-    /// Commands in flight.
-    pub depth: usize,
+    /// The path, and how it was measured.
+    #[serde(flatten)]
+    pub point: Point,
     /// Commands in flight now, if this run has no row of that depth. Both rows are then the best of path and size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now_depth: Option<usize>,
@@ -55,17 +53,15 @@ impl RowChange {
 /// What is compared of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct ComparedRow {
-    path: DataPath,
-    size: usize,
-    depth: usize,
+    #[serde(flatten)]
+    point: Point,
     /// Its throughput; `None` if the path was not measured.
     mb_per_s: Option<Spread>,
 }
 
 impl From<&Row> for ComparedRow {
     fn from(row: &Row) -> Self {
-        let &Row { path, size, depth, .. } = row;
-        Self { path, size, depth, mb_per_s: row.figures().map(|figures| figures.mb_per_s) }
+        Self { point: row.point, mb_per_s: row.figures().map(|figures| figures.mb_per_s) }
     }
 }
 
@@ -106,12 +102,12 @@ pub struct AskedRows<'a> {
 }
 
 impl AskedRows<'_> {
-    fn includes(&self, row: &ComparedRow) -> bool {
-        let has_path = self.paths.is_empty() || self.paths.contains(&row.path);
-        let has_depth = self.depths.is_empty() || self.depths.contains(&row.depth);
+    fn includes(&self, Point { path, size, depth }: Point) -> bool {
+        let has_path = self.paths.is_empty() || self.paths.contains(&path);
+        let has_depth = self.depths.is_empty() || self.depths.contains(&depth);
         let has_size = match self.sizes {
-            [] => row.path.default_sizes(self.sweep).contains(&row.size),
-            sizes => sizes.contains(&row.size),
+            [] => path.default_sizes(self.sweep).contains(&size),
+            sizes => sizes.contains(&size),
         };
         has_path && has_size && has_depth
     }
@@ -119,7 +115,7 @@ impl AskedRows<'_> {
 
 /// The row with the highest median of a path and size.
 fn best<'a>(rows: &'a [ComparedRow], like: &ComparedRow) -> Option<&'a ComparedRow> {
-    let same = rows.iter().filter(|row| (row.path, row.size) == (like.path, like.size));
+    let same = rows.iter().filter(|row| (row.point.path, row.point.size) == (like.point.path, like.point.size));
     let measured = same.filter_map(|row| Some((row, row.mb_per_s?.median)));
     measured.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(row, _)| row)
 }
@@ -130,26 +126,24 @@ pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_sl
     let mut changes = Vec::new();
     for row in before {
         let Some(earlier) = row.mb_per_s else { continue };
-        let is_best = best(before, row).is_some_and(|best| best.depth == row.depth);
+        let is_best = best(before, row).is_some_and(|best| best.point.depth == row.point.depth);
         // Another transport may have other depths. The best rows show what that costs; the others have no counterpart.
-        let same = now.iter().find(|other| (other.path, other.size, other.depth) == (row.path, row.size, row.depth));
+        let same = now.iter().find(|other| other.point == row.point);
         let found = match same {
             Some(same) => Some(same),
-            None if asked.includes(row) && is_best => best(&now, row),
+            None if asked.includes(row.point) && is_best => best(&now, row),
             None => None,
         };
         let has_no_counterpart = !is_best && best(&now, row).is_some();
         let figures = found.and_then(|found| found.mb_per_s);
         let mut change = RowChange {
-            path: row.path,
-            size: row.size,
-            depth: row.depth,
-            now_depth: found.map(|found| found.depth).filter(|depth| *depth != row.depth),
+            point: row.point,
+            now_depth: found.map(|found| found.point.depth).filter(|depth| *depth != row.point.depth),
             before_mb_per_s: earlier.median,
             now_mb_per_s: figures.map(|now| now.median),
             within_spread: figures.is_some_and(|now| earlier.min <= now.max && now.min <= earlier.max),
             is_worse: false,
-            is_left_out: found.is_none() && (!asked.includes(row) || has_no_counterpart),
+            is_left_out: found.is_none() && (!asked.includes(row.point) || has_no_counterpart),
         };
         if !change.is_left_out {
             // The ranges are the runs' own spread: only what lies between them is no noise.
@@ -162,14 +156,16 @@ pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_sl
 }
 
 /// One verdict for each path that was run and has a published figure, in the order of the rows.
-pub(super) fn judge(rows: &[Row], firmware: BridgeState, speed: BusSpeed) -> Vec<BenchVerdict> {
+/// `speed` is the link's, if a figure depends on it.
+pub(super) fn judge(rows: &[Row], firmware: BridgeState, speed: Option<BusSpeed>) -> Vec<BenchVerdict> {
+    let mbit_per_s = speed.map_or(0, BusSpeed::at_least);
     let mut verdicts: Vec<BenchVerdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
-        let Some(published) = row.path.published(firmware, speed) else { continue };
+        let Some(published) = row.point.path.published(firmware, mbit_per_s) else { continue };
         let median = row.figures().map(|figures| figures.mb_per_s.median);
-        let index = verdicts.iter().position(|verdict| verdict.path == row.path).unwrap_or_else(|| {
+        let index = verdicts.iter().position(|verdict| verdict.path == row.point.path).unwrap_or_else(|| {
             let (needed_mb_per_s, source) = (published.mb_per_s, published.source.to_owned());
-            verdicts.push(BenchVerdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
+            verdicts.push(BenchVerdict { path: row.point.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
             verdicts.len() - 1
         });
         let verdict = &mut verdicts[index];
@@ -190,7 +186,7 @@ mod tests {
     fn row(path: DataPath, mb_per_s: f64) -> Row {
         let spread = Spread { median: mb_per_s, min: mb_per_s, max: mb_per_s };
         let figures = Figures { mb_per_s: spread, ..Figures::default() };
-        Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures.into()) }
+        Row { point: Point { path, size: path.max_len(), depth: 1 }, outcome: Outcome::Measured(figures.into()) }
     }
 
     #[test]
@@ -214,10 +210,10 @@ mod tests {
     fn a_path_is_judged_by_its_best_row_wherever_that_stands() {
         for rates in [[2.0, 0.5, 0.7], [0.5, 2.0, 0.7], [0.5, 0.7, 2.0]] {
             let rows = rates.map(|rate| row(DataPath::E4Stock, rate));
-            let verdicts = judge(&rows, BridgeState::Vendor, BusSpeed::Super);
+            let verdicts = judge(&rows, BridgeState::Vendor, None);
             assert_eq!((verdicts[0].mb_per_s, verdicts[0].meets), (Some(2.0), true), "{rates:?}");
             let enough = [row(DataPath::E4Stock, verdicts[0].needed_mb_per_s)];
-            assert!(judge(&enough, BridgeState::Vendor, BusSpeed::Super)[0].meets, "the published figure itself");
+            assert!(judge(&enough, BridgeState::Vendor, None)[0].meets, "the published figure itself");
         }
     }
 
@@ -230,7 +226,7 @@ mod tests {
             row(DataPath::F2Out, 400.0),
         ];
         let judged = |firmware, speed| {
-            let verdicts = judge(&rows, firmware, speed).into_iter();
+            let verdicts = judge(&rows, firmware, Some(speed)).into_iter();
             verdicts.map(|verdict| (verdict.path, verdict.meets)).collect::<Vec<_>>()
         };
         assert_eq!(judged(BridgeState::Vendor, BusSpeed::Super), [(DataPath::E4Stock, true)]);

@@ -7,7 +7,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
-use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
+use asm2464_host::bridge::{ControlError, OpenBridge};
 use asm2464_host::pcie::{PcieError, TlpEngine};
 
 use super::path::{DataPath, WINDOW_LEN};
@@ -25,23 +25,12 @@ impl BenchedUnit for OpenBridge {
     fn firmware(&self) -> BenchedFirmware {
         BenchedFirmware {
             state: BridgeState::OpenFirmware,
+            name: "open-firmware",
             fills_sram: DataPath::F2Out,
             memory_len: PATTERN_LEN,
             memory_paths: [DataPath::F0Write, DataPath::F0Read],
             memory_round: 0x4000,
         }
-    }
-
-    fn names(&mut self) -> [&'static str; 2] {
-        ["open-firmware", "control"]
-    }
-
-    fn speed(&self) -> BusSpeed {
-        Self::speed(self)
-    }
-
-    fn depths(&mut self) -> (usize, Vec<usize>) {
-        (MAX_DEPTH, vec![1, MAX_DEPTH])
     }
 
     fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<UnitSurvey, AnyFailure> {
@@ -51,14 +40,13 @@ impl BenchedUnit for OpenBridge {
         }
         // The first long E4 shows how much of it this build gives.
         self.xdata_read(XdataAddress::SRAM_WINDOW, &mut [0; XDATA_READ_MAX])?;
-        Ok(UnitSurvey::default())
-    }
-
-    fn limit(&mut self, point: &mut Point, _: &UnitSurvey) -> bool {
-        if point.path == DataPath::E4Stock {
-            point.size = point.size.min(self.xdata_read_max());
-        }
-        true
+        Ok(UnitSurvey {
+            transport: "control",
+            speed: Some(self.speed()),
+            depths: vec![1, MAX_DEPTH],
+            limits: [(DataPath::E4Stock, self.xdata_read_max())].into(),
+            ..UnitSurvey::default()
+        })
     }
 
     fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
@@ -71,11 +59,6 @@ impl BenchedUnit for OpenBridge {
 
     fn read_window(&mut self, buffer: &mut [u8], _: Duration) -> Result<(), Halt> {
         Ok(self.xdata_read(XdataAddress::SRAM_WINDOW, buffer)?)
-    }
-
-    /// F2 towards the host needs a GPU that completes it.
-    fn read_sram(&mut self, _: &mut [u8], _: &UnitSurvey, _: Duration) -> Option<(DataPath, Result<usize, Halt>)> {
-        None
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError> {
@@ -123,7 +106,7 @@ impl BenchedUnit for OpenBridge {
     }
 
     /// The queue cancelled its transfers and cleared its halts before it reported the failure.
-    fn revive(&mut self, _: &UnitSurvey) -> Result<(), AnyFailure> {
+    fn revive(&mut self, _: bool) -> Result<(), AnyFailure> {
         match self.link() {
             Err(ControlError::Disconnected { .. }) | Ok(_) => Ok(()),
             Err(_) => Ok(self.reset_port()?),

@@ -7,7 +7,7 @@ use asm2464::ParseError;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
 use asm2464::sram::SRAM_SECTOR_LEN;
-use asm2464_host::bridge::{BusSpeed, JobData};
+use asm2464_host::bridge::JobData;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
@@ -363,8 +363,8 @@ impl DataPath {
     }
 
     /// The figure that is published for the path on this firmware, at this speed of the link or below it.
-    pub(super) fn published(self, firmware: BridgeState, speed: BusSpeed) -> Option<&'static Published> {
-        let is_for = |figure: &&Published| figure.firmware == firmware && speed.at_least() >= figure.from_mbit_per_s;
+    pub(super) fn published(self, firmware: BridgeState, mbit_per_s: u32) -> Option<&'static Published> {
+        let is_for = |figure: &&Published| figure.firmware == firmware && mbit_per_s >= figure.from_mbit_per_s;
         self.properties().published.iter().find(is_for)
     }
 

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use asm2464::firmware::BridgeState;
+use derive_more::Display;
+use serde::{Deserialize, Serialize};
 
 use super::path::DataPath;
+use super::run::UnitSurvey;
 
 /// Duration and number of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +34,9 @@ impl Effort {
 }
 
 /// The configuration that one row measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[display("{path} {size} ×{depth}")]
 pub struct Point {
     /// The path.
     pub path: DataPath,
@@ -108,17 +113,20 @@ impl BenchPlan {
         self.paths.iter().any(|path| path.is_of(firmware) && path.writes())
     }
 
-    /// The points to measure of a firmware's paths, and of selected paths that the firmware lacks. `most` is the
-    /// maximum depth.
-    pub(super) fn points(&self, firmware: BridgeState, most: usize, usual: &[usize]) -> Vec<Point> {
-        let depths = self.depths_for(most, usual);
+    /// The points to measure on a unit: of its firmware's paths, and of selected paths that the firmware lacks.
+    pub(super) fn points(&self, firmware: BridgeState, known: &UnitSurvey) -> Vec<Point> {
+        let depths = self.depths_among(&known.depths);
         let foreign = self.paths.iter().copied().filter(|path| !path.is_of(firmware));
         let own = DataPath::of(firmware).filter(|path| self.paths.contains(path));
         let mut points = Vec::new();
         for path in own.chain(foreign) {
-            for size in self.sizes_of(path) {
+            let most = known.limits.get(&path).copied().unwrap_or(path.max_len());
+            for size in self.sizes_of(path).into_iter().map(|size| size.min(most)).filter(|size| *size > 0) {
                 for depth in path.depths(size, &depths) {
-                    points.push(Point { path, size, depth });
+                    let point = Point { path, size, depth };
+                    if !points.contains(&point) {
+                        points.push(point);
+                    }
                 }
             }
         }
@@ -132,18 +140,14 @@ impl BenchPlan {
         }
     }
 
-    fn depths_for(&self, max: usize, usual: &[usize]) -> Vec<usize> {
-        let mut depths = BTreeSet::new();
-        if !self.depths.is_empty() {
-            depths.extend(self.depths.iter().map(|depth| (*depth).clamp(1, max)));
-        } else if self.sweep {
-            let mut depth = 1;
-            while depth < max {
-                depths.insert(depth);
-                depth *= 2;
-            }
-            depths.insert(max);
-        } else {
+    /// The depths to measure. `usual` are those of a plan that names none; the last is the maximum.
+    fn depths_among(&self, usual: &[usize]) -> Vec<usize> {
+        let max = usual.last().copied().unwrap_or(1);
+        let mut depths: BTreeSet<usize> = self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect();
+        if depths.is_empty() && self.sweep {
+            let powers = (0..).map(|power| 1 << power).take_while(|depth| *depth < max);
+            depths.extend(powers.chain([max]));
+        } else if depths.is_empty() {
             depths.extend(usual);
         }
         depths.into_iter().collect()

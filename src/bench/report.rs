@@ -7,6 +7,7 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::{DataPath, IntegrityCheck};
+use super::plan::Point;
 use crate::unit::facts::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
@@ -256,12 +257,9 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Row {
-    /// The path.
-    pub path: DataPath,
-    /// Bytes of a command.
-    pub size: usize,
-    /// Commands in flight.
-    pub depth: usize,
+    /// The path, and how it was measured.
+    #[serde(flatten)]
+    pub point: Point,
     /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -281,13 +279,19 @@ impl BenchReport {
 
     /// Whether a path gave no answer.
     pub fn is_silent(&self, path: DataPath) -> bool {
-        self.silent_rows().any(|row| row.path == path)
+        self.silent_rows().any(|row| row.point.path == path)
+    }
+
+    /// The row of a path with the greatest median, if any has figures.
+    pub fn best_row(&self, path: DataPath) -> Option<&Row> {
+        let rows = self.rows.iter().filter(|row| row.point.path == path);
+        let measured = rows.filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
+        measured.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(row, _)| row)
     }
 
     /// The greatest median of a path's rows, in MB/s.
     pub fn best(&self, path: DataPath) -> Option<f64> {
-        let rows = self.rows.iter().filter(|row| row.path == path);
-        rows.filter_map(|row| Some(row.figures()?.mb_per_s.median)).reduce(f64::max)
+        Some(self.best_row(path)?.figures()?.mb_per_s.median)
     }
 
     /// The first row that failed, in the order of measurement.
@@ -405,7 +409,7 @@ mod tests {
         let row = |path, rate| {
             let spread = Spread { median: rate, min: rate, max: rate };
             let figures = Figures { mb_per_s: spread, ..Figures::default() };
-            Row { path, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
+            Row { point: Point { path, size: 255, depth: 1 }, outcome: Outcome::Measured(figures.into()) }
         };
         for rates in [[2.0, 0.5], [0.5, 2.0]] {
             let rows = rates.map(|rate| row(DataPath::E4Stock, rate)).into_iter().chain([row(DataPath::F0Write, 9.0)]);
@@ -417,7 +421,8 @@ mod tests {
     fn one_row_whose_bytes_differ_is_corruption() {
         let row = |mismatches| {
             let figures = Figures { mismatches, compared: true, ..Figures::default() };
-            Row { path: DataPath::E4Stock, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
+            let point = Point { path: DataPath::E4Stock, size: 255, depth: 1 };
+            Row { point, outcome: Outcome::Measured(figures.into()) }
         };
         assert!(!report(vec![row(0), row(0)]).is_corrupt());
         assert!(report(vec![row(0), row(1)]).is_corrupt() && report(vec![row(1), row(0)]).is_corrupt());

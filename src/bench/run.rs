@@ -24,15 +24,6 @@ pub trait BenchedUnit {
     /// What is the same on every unit that runs this firmware.
     fn firmware(&self) -> BenchedFirmware;
 
-    /// The names of the state and of the wire protocol in JSON.
-    fn names(&mut self) -> [&'static str; 2];
-
-    /// The link's speed, if the verdict needs it.
-    fn speed(&self) -> BusSpeed;
-
-    /// Maximum number of commands in flight, and the numbers that are measured unless the plan names others.
-    fn depths(&mut self) -> (usize, Vec<usize>);
-
     /// Finds out what the unit has, whether it may be written, and which of the firmware's paths to skip. `device` names
     /// it.
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure>;
@@ -48,9 +39,6 @@ pub trait BenchedUnit {
         Ok(())
     }
 
-    /// Limits a point to what the unit can do. Returns `false` if it is not worth a row.
-    fn limit(&mut self, point: &mut Point, known: &UnitSurvey) -> bool;
-
     /// What carries PCIe requests.
     fn engine(&mut self) -> Box<dyn TlpEngine + '_>;
 
@@ -60,14 +48,10 @@ pub trait BenchedUnit {
     /// Reads the start of the SRAM through the window.
     fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
-    /// Reads the start of the SRAM by a path for bulk data. Returns the path and the number of bytes; `None` if this
-    /// unit has no such path.
-    fn read_sram(
-        &mut self,
-        buffer: &mut [u8],
-        known: &UnitSurvey,
-        timeout: Duration,
-    ) -> Option<(DataPath, Result<usize, Halt>)>;
+    /// Reads the start of the SRAM by READ(16), on firmware that answers it by software. Returns the number of bytes.
+    fn read16_sram(&mut self, _buffer: &mut [u8], _timeout: Duration) -> Result<usize, Halt> {
+        Err(Outcome::NotRun { reason: Skip::OtherFirmware }.into())
+    }
 
     /// Writes a GPU's memory, at most [`BenchedFirmware::memory_len`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError>;
@@ -84,16 +68,18 @@ pub trait BenchedUnit {
         interrupt: Interrupt<'_>,
     ) -> Result<Outcome, AnyFailure>;
 
-    /// Makes the unit usable again after a failure or a path that gave no answer, and prepares it as it was: its recovery
-    /// clears that.
-    fn revive(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure>;
+    /// Makes the unit usable again after a failure or a path that gave no answer. The recovery clears a runtime's
+    /// initialisation: `initialises` repeats it.
+    fn revive(&mut self, initialises: bool) -> Result<(), AnyFailure>;
 }
 
 /// What a bench and a soak know of a firmware.
 #[derive(Debug, Clone, Copy)]
 pub struct BenchedFirmware {
-    /// Its name for the verdict and for the paths that it has.
+    /// Its kind, which has paths and published figures of its own.
     pub(super) state: BridgeState,
+    /// The kind's name in JSON.
+    pub(super) name: &'static str,
     /// The path that fills the SRAM.
     pub(super) fills_sram: DataPath,
     /// Bytes of a GPU's memory that the rows change.
@@ -117,6 +103,15 @@ impl Live {
 /// What is known of a unit before its rows are measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnitSurvey {
+    /// The wire protocol's name in JSON.
+    pub(super) transport: &'static str,
+    /// The link's speed, if the published figures depend on it.
+    pub(super) speed: Option<BusSpeed>,
+    /// Numbers of commands in flight that are measured unless the plan names others. The last is the maximum.
+    pub(super) depths: Vec<usize>,
+    /// Maximum number of bytes of a command, of each path that moves less on this unit than elsewhere. A path that moves
+    /// nothing gets no row.
+    pub(super) limits: BTreeMap<DataPath, usize>,
     /// What SCSI commands say about what is behind the bridge; `None` if the firmware takes none.
     pub(super) behind: Option<Behind>,
     /// The paths that can't be measured on this unit.
@@ -133,6 +128,8 @@ pub struct UnitSurvey {
     pub(super) pattern: Vec<u8>,
     /// Results of the checks.
     pub(super) integrity: Integrity,
+    /// What was in the memory behind the bridge before the bench changed it.
+    pub(super) memory_before: Option<Vec<u8>>,
 }
 
 impl UnitSurvey {
@@ -187,45 +184,42 @@ pub fn run(
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, AnyFailure> {
-    let mut saved = None;
-    let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
-        .and_then(|known| measure_all(subject, unit, plan, &known, interrupt, progress));
-    let restored = restore(subject, saved);
+    let known = prepare(subject, &mut unit, plan, interrupt, progress)?;
+    let report = measure_all(subject, unit, plan, &known, interrupt, progress);
+    let restored = restore(subject, &known);
     // An error of the measurement is more useful than one of the restoring.
-    let report = outcome?;
+    let report = report?;
     restored?;
     Ok(report)
 }
 
-/// A GPU's memory, and what was in it.
-pub(super) type Saved = Option<(Memory, Vec<u8>)>;
-
-/// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
-/// have left it hanging.
-pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(), AnyFailure> {
-    let Some((memory, before)) = saved else { return Ok(()) };
-    if subject.write_memory(memory, &before).is_err() {
-        // Nothing has to be prepared again.
-        subject.revive(&UnitSurvey::default())?;
-        subject.write_memory(memory, &before)?;
-    }
-    Ok(())
-}
-
-/// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Saves the GPU's memory
-/// into `saved` before it changes it.
+/// Surveys and checks a unit. If the check fails, the GPU's memory is as it was.
 pub(super) fn prepare(
     subject: &mut dyn BenchedUnit,
     unit: &mut BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-    saved: &mut Saved,
 ) -> Result<UnitSurvey, AnyFailure> {
     progress.event(BenchEvent::Checking);
-    [unit.state, unit.transport] = subject.names().map(str::to_owned);
+    let mut known = survey(subject, unit, plan, interrupt)?;
+    let checked = check(subject, &unit.device, plan, &mut known, progress).and_then(|()| Ok(interrupt.check()?));
+    if checked.is_err() {
+        // This error is more useful than one of the restoring.
+        let _ = restore(subject, &known);
+    }
+    checked.map(|()| known)
+}
+
+/// Finds out what the unit has, and which paths to skip.
+fn survey(
+    subject: &mut dyn BenchedUnit,
+    unit: &mut BenchUnit,
+    plan: &BenchPlan,
+    interrupt: Interrupt<'_>,
+) -> Result<UnitSurvey, AnyFailure> {
+    let BenchedFirmware { state, name, .. } = subject.firmware();
     let mut known = subject.survey(plan, &unit.device)?;
-    let BenchedFirmware { state, fills_sram, .. } = subject.firmware();
     let foreign = DataPath::ALL.iter().filter(|path| !path.is_of(state));
     known.skips.extend(foreign.map(|path| (*path, Skip::OtherFirmware)));
     interrupt.check()?;
@@ -242,19 +236,40 @@ pub(super) fn prepare(
         }
         known.devices = Some(devices);
     }
-    unit.behind = known.words();
-
     known.pattern = pattern_of(plan.seed);
+    (unit.state, unit.transport, unit.behind) = (name.to_owned(), known.transport.to_owned(), known.words());
+    Ok(known)
+}
+
+/// Checks the memory behind the unit, prepares the unit, and checks its SRAM, as far as the plan's paths use them.
+fn check(
+    subject: &mut dyn BenchedUnit,
+    device: &str,
+    plan: &BenchPlan,
+    known: &mut UnitSurvey,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<(), AnyFailure> {
+    let timeout = plan.effort.timeout;
     let mut writes_memory = DataPath::ALL.iter().filter(|path| path.writes() && path.needs_memory());
     if writes_memory.any(|path| known.runs(*path, plan)) {
-        check_memory(subject, &mut known, plan.effort.timeout, saved)?;
+        check_memory(subject, known, timeout)?;
     }
-    subject.prepare(&unit.device, plan, &mut known, progress)?;
-    if known.runs(fills_sram, plan) {
-        check_sram(subject, &mut known, plan.effort.timeout)?;
+    subject.prepare(device, plan, known, progress)?;
+    if known.runs(subject.firmware().fills_sram, plan) {
+        check_sram(subject, known, timeout)?;
     }
-    interrupt.check()?;
-    Ok(known)
+    Ok(())
+}
+
+/// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
+/// have left it hanging.
+pub(super) fn restore(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Result<(), AnyFailure> {
+    let (Some(memory), Some(before)) = (known.memory(), &known.memory_before) else { return Ok(()) };
+    if subject.write_memory(memory, before).is_err() {
+        subject.revive(false)?;
+        subject.write_memory(memory, before)?;
+    }
+    Ok(())
 }
 
 /// Writes the pattern into the SRAM, 4 KiB at a time, and reads each piece back through E4 before it writes the next.
@@ -297,7 +312,7 @@ fn ended(
 ) -> Result<Outcome, AnyFailure> {
     let outcome = end.or_else(Halt::outcome)?;
     if outcome.is_silent() {
-        subject.revive(known).map_err(|error| {
+        subject.revive(known.is_initialised).map_err(|error| {
             let label = Kind::NoAnswer.code("asmpatch::bench::recovery");
             Failure::new(label, format!("the unit did not come back after {path} got no answer")).because(error)
         })?;
@@ -310,13 +325,12 @@ pub(super) fn check_again(
     subject: &mut dyn BenchedUnit,
     known: &mut UnitSurvey,
     timeout: Duration,
-    saved: &mut Saved,
 ) -> Result<(), AnyFailure> {
-    subject.revive(known)?;
+    subject.revive(known.is_initialised)?;
     let failed = |known: &UnitSurvey, path| known.integrity.of(path).is_some_and(Outcome::is_failure);
     let BenchedFirmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
     if failed(known, writes_memory) {
-        check_memory(subject, known, timeout, saved)?;
+        check_memory(subject, known, timeout)?;
     }
     if failed(known, fills_sram) || failed(known, DataPath::E4Stock) {
         check_sram(subject, known, timeout)?;
@@ -334,13 +348,7 @@ fn measure_all(
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, AnyFailure> {
     let state = subject.firmware().state;
-    let (most, usual) = subject.depths();
-    let mut points: Vec<Point> = Vec::new();
-    for mut point in plan.points(state, most, &usual) {
-        if subject.limit(&mut point, known) && !points.contains(&point) {
-            points.push(point);
-        }
-    }
+    let points = plan.points(state, known);
     let mut rows: Vec<Row> = Vec::with_capacity(points.len());
     for (index, &point) in points.iter().enumerate() {
         interrupt.check()?;
@@ -349,13 +357,12 @@ fn measure_all(
             Some(outcome) => outcome,
             None => measure(subject, point, plan, known, interrupt)?,
         };
-        let Point { path, size, depth } = point;
-        rows.push(Row { path, size, depth, outcome });
+        rows.push(Row { point, outcome });
     }
     let is_checked = known.integrity.outcomes().next().is_some();
     let integrity = is_checked.then(|| known.integrity.clone());
     // The figures of a virtual unit measure the host.
-    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, state, subject.speed()) };
+    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, state, known.speed) };
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
@@ -393,23 +400,19 @@ fn measure(
     Ok(outcome)
 }
 
-/// Writes the pattern to memory behind the bridge, and reads it back. Saves what was there into `saved` first.
+/// Writes the pattern to memory behind the bridge, and reads it back. Keeps what was there first.
 ///
 /// # Errors
 /// As for [`check_sram`].
-fn check_memory(
-    subject: &mut dyn BenchedUnit,
-    known: &mut UnitSurvey,
-    timeout: Duration,
-    saved: &mut Saved,
-) -> Result<(), AnyFailure> {
+fn check_memory(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Duration) -> Result<(), AnyFailure> {
     let Some(memory) = known.memory() else { return Ok(()) };
     let BenchedFirmware { memory_len, memory_paths: [writes_memory, _], .. } = subject.firmware();
     let expected = &known.pattern[..memory_len];
+    let before = &mut known.memory_before;
     let mut found = vec![0; memory_len];
     let mut check = || -> Result<Outcome, Halt> {
         subject.read_memory(memory, &mut found, timeout)?;
-        saved.get_or_insert_with(|| (memory, found.clone()));
+        before.get_or_insert_with(|| found.clone());
         subject.write_memory(memory, expected).map_err(|error| Halt::of(error, timeout))?;
         subject.read_memory(memory, &mut found, timeout)?;
         Ok(compare(expected, &found, 0))
@@ -435,6 +438,6 @@ fn obstacle(state: BridgeState, path: DataPath, known: &UnitSurvey, rows: &[Row]
     if let Some(outcome) = known.integrity.obstacle(path) {
         return Some(outcome.clone());
     }
-    let first = rows.iter().find(|row| row.path == path)?;
+    let first = rows.iter().find(|row| row.point.path == path)?;
     first.outcome.is_silent().then(|| first.outcome.clone())
 }

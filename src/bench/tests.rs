@@ -234,14 +234,14 @@ fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, 
 fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
     let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&DataPath::scsi()));
     let report = report.unwrap();
-    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), DataPath::scsi());
+    assert_eq!(report.rows.iter().map(|row| row.point.path).collect::<Vec<_>>(), DataPath::scsi());
     let (read, rows) = report.rows.split_last().unwrap();
     assert_eq!(read.outcome, Outcome::NotRun { reason: Skip::NoCompleter });
     assert!(report.verdict.iter().all(|verdict| verdict.path != DataPath::Read16));
     for row in rows {
         let figures = row.figures().unwrap();
         assert!(figures.commands > 0 && figures.mb_per_s.median > 0.0, "{row:?}");
-        assert_eq!((figures.mismatches, figures.compared), (0, row.path != DataPath::Write16), "{row:?}");
+        assert_eq!((figures.mismatches, figures.compared), (0, row.point.path != DataPath::Write16), "{row:?}");
     }
     let mut printed = serde_json::to_value(&report).unwrap();
     printed["schema"] = SCHEMA.into();
@@ -253,7 +253,7 @@ fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
 fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
     let (report, _) = bench(unit(), &plan(&DataPath::scsi()));
     let report = report.unwrap();
-    assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != DataPath::E4Extended));
+    assert!(!report.e4_extension && report.rows.iter().all(|row| row.point.path != DataPath::E4Extended));
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn paths_that_need_no_initialisation_send_none() {
     assert!(report.unwrap().integrity.is_none() && after.xdata.is_empty());
     let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&DataPath::scsi()));
     let rows = report.unwrap().rows;
-    let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
+    let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.point.path);
     assert_eq!(not_run.collect::<Vec<_>>(), [DataPath::Write16, DataPath::Read16]);
     assert!(after.xdata.is_empty() && after.written == 0);
 }
@@ -346,11 +346,11 @@ fn a_read_that_nobody_answers_times_out_once_and_the_unit_is_recovered_and_initi
     let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&DataPath::scsi()) };
     let (report, after) = bench(FakeUnit { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
-    let reads: Vec<_> = report.rows.iter().filter(|row| row.path == DataPath::Read16).collect();
+    let reads: Vec<_> = report.rows.iter().filter(|row| row.point.path == DataPath::Read16).collect();
     assert!(reads.len() > 1 && reads.iter().all(|row| matches!(row.outcome, Outcome::NoAnswer { .. })));
     assert_eq!(after.recovered, 1);
     assert!(after.is_initialised());
-    assert!(report.rows.iter().any(|row| row.path == DataPath::Write16 && row.figures().is_some()));
+    assert!(report.rows.iter().any(|row| row.point.path == DataPath::Write16 && row.figures().is_some()));
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn an_unpatched_unit_that_never_answers_writes_says_so() {
     let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&DataPath::scsi()));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
-    let write = report.rows.iter().find(|row| row.path == DataPath::Write16).unwrap();
+    let write = report.rows.iter().find(|row| row.point.path == DataPath::Write16).unwrap();
     assert!(matches!(write.outcome, Outcome::NoAnswer { .. }));
     assert!(!report.verdict.iter().find(|verdict| verdict.path == DataPath::Write16).unwrap().meets);
 }
@@ -407,8 +407,8 @@ fn a_row_is_worse_than_its_baseline_outside_threshold_and_spread_or_without_figu
     assert_eq!(compared(Some([7.0, 8.0, 9.5]), 10.0), ("-20.0% (within spread)".to_owned(), false));
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
     assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
-    before.rows.retain(|row| row.path == DataPath::Write16);
-    let paths = changes(&before, &now, AskedRows::default(), 10.0).into_iter().map(|change| change.path);
+    before.rows.retain(|row| row.point.path == DataPath::Write16);
+    let paths = changes(&before, &now, AskedRows::default(), 10.0).into_iter().map(|change| change.point.path);
     assert_eq!(paths.collect::<Vec<_>>(), [DataPath::Write16]);
     assert_eq!(comparison::parse("{}").unwrap_err().code(), "asmpatch::bench::baseline");
     let newer = comparison::parse(r#"{ "schema": 99, "rows": [] }"#).unwrap_err();
@@ -421,12 +421,12 @@ fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_fo
     let (before, _) = bench(unit(), &plan(&[DataPath::E4Stock, DataPath::Write16]));
     let mut before = before.unwrap();
     let mut now = before.clone();
-    now.rows.retain(|row| row.path == DataPath::E4Stock);
+    now.rows.retain(|row| row.point.path == DataPath::E4Stock);
     let compared = |before: &BenchReport, asked| {
         let changes = changes(before, &now, asked, 1000.0);
         changes
             .into_iter()
-            .map(|change| (change.path, change.now_depth, change.is_left_out, change.is_worse))
+            .map(|change| (change.point.path, change.now_depth, change.is_left_out, change.is_worse))
             .collect::<Vec<_>>()
     };
     let rows = before.rows.len();
@@ -445,7 +445,7 @@ fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_fo
         "{left:?}"
     );
     // At other depths the best rows are compared, and the others have no counterpart.
-    before.rows.iter_mut().for_each(|row| row.depth += 100);
+    before.rows.iter_mut().for_each(|row| row.point.depth += 100);
     let moved = compared(&before, AskedRows::default());
     assert_eq!(moved.len(), rows);
     let of_e4 = || moved.iter().filter(|(path, ..)| *path == DataPath::E4Stock);

@@ -11,7 +11,7 @@ use asm2464::progress::Progress;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, Lun, ScsiStatus, XdataAddress};
 use asm2464_host::bridge::{
-    Bridge, BusSpeed, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, TransportKind, Workload,
+    Bridge, CommandEnd, CommandError, DataPhase, Job, JobData, Storage, TransportKind, Workload,
 };
 use asm2464_host::pcie::{PcieError, TlpEngine, VendorTlp};
 
@@ -32,24 +32,12 @@ impl BenchedUnit for Bridge {
     fn firmware(&self) -> BenchedFirmware {
         BenchedFirmware {
             state: BridgeState::Vendor,
+            name: "vendor",
             fills_sram: DataPath::Write16,
             memory_len: pcie::TLP_REACH,
             memory_paths: [DataPath::TlpWrite, DataPath::TlpRead],
             memory_round: 64,
         }
-    }
-
-    fn names(&mut self) -> [&'static str; 2] {
-        ["vendor", self.transport_mut().kind().name()]
-    }
-
-    fn speed(&self) -> BusSpeed {
-        BusSpeed::UNKNOWN
-    }
-
-    fn depths(&mut self) -> (usize, Vec<usize>) {
-        let most = self.transport_mut().max_depth();
-        (most, vec![most])
     }
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure> {
@@ -59,7 +47,17 @@ impl BenchedUnit for Bridge {
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
-        let mut known = UnitSurvey { behind: Some(behind), ..UnitSurvey::default() };
+        let (transport, max_depth) = (self.transport_mut().kind(), self.transport_mut().max_depth());
+        let mut known = UnitSurvey {
+            transport: transport.name(),
+            depths: vec![max_depth],
+            behind: Some(behind),
+            e4_extension: self.has_e4_extension(plan.effort.timeout)? == Some(true),
+            ..UnitSurvey::default()
+        };
+        if !known.e4_extension {
+            known.limits.insert(DataPath::E4Extended, 0);
+        }
         if known.has_ssd() {
             let tlps = DataPath::ALL.iter().filter(|path| path.is_tlp());
             known.skips.extend(tlps.map(|path| (*path, Skip::SsdBehind)));
@@ -69,14 +67,13 @@ impl BenchedUnit for Bridge {
         if !reads_ssd && !plan.reads_without_ssd {
             known.skips.insert(DataPath::Read16, Skip::NoCompleter);
         }
-        match self.transport_mut().kind() {
+        match transport {
             // Executed: refused before the initialisation, and never answered after it.
             TransportKind::BulkOnly => known.skips.insert(DataPath::Write16, Skip::BulkOnly),
             // Executed: without streams the status comes before WRITE READY, so the data never moves.
             TransportKind::Uas => known.skips.insert(DataPath::Write16, Skip::HighSpeed),
             _ => None,
         };
-        known.e4_extension = self.has_e4_extension(plan.effort.timeout)? == Some(true);
         Ok(known)
     }
 
@@ -100,19 +97,13 @@ impl BenchedUnit for Bridge {
         self.initialise()?;
         known.is_initialised = true;
         if plan.paths.contains(&DataPath::Read16) {
-            known.read16_sram = is_read_by_software(self, known, plan.effort.timeout)?;
+            known.read16_sram = is_read_by_software(self, plan.effort.timeout)?;
         }
         if known.read16_sram {
             known.skips.remove(&DataPath::Read16);
+            known.limits.insert(DataPath::Read16, READ16_SRAM_MAX);
         }
         Ok(())
-    }
-
-    fn limit(&mut self, point: &mut Point, known: &UnitSurvey) -> bool {
-        if point.path == DataPath::Read16 && known.read16_sram {
-            point.size = point.size.min(READ16_SRAM_MAX);
-        }
-        point.path != DataPath::E4Extended || known.e4_extension
     }
 
     fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
@@ -136,19 +127,11 @@ impl BenchedUnit for Bridge {
         Ok(())
     }
 
-    fn read_sram(
-        &mut self,
-        buffer: &mut [u8],
-        known: &UnitSurvey,
-        timeout: Duration,
-    ) -> Option<(DataPath, Result<usize, Halt>)> {
-        if !known.read16_sram {
-            return None;
-        }
+    fn read16_sram(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Halt> {
         let len = buffer.len().min(READ16_SRAM_MAX);
         let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
-        let read = exchange(self, command, DataPhase::In(&mut buffer[..len]), len, timeout);
-        Some((DataPath::Read16, read.map(|()| len)))
+        exchange(self, command, DataPhase::In(&mut buffer[..len]), len, timeout)?;
+        Ok(len)
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError> {
@@ -189,13 +172,13 @@ impl BenchedUnit for Bridge {
         })
     }
 
-    fn revive(&mut self, known: &UnitSurvey) -> Result<(), AnyFailure> {
+    fn revive(&mut self, initialises: bool) -> Result<(), AnyFailure> {
         self.recover()?;
         // A unit is recovered only when it answers again.
         if let Err(CommandError::Transport(error)) = self.is_ready() {
             return Err(error.into());
         }
-        if known.is_initialised {
+        if initialises {
             self.initialise()?;
             // A WRITE(16) that failed may have left slots in use.
             self.free_slots(PATTERN_LEN)?;
@@ -205,9 +188,9 @@ impl BenchedUnit for Bridge {
 }
 
 /// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it.
-fn is_read_by_software(bridge: &mut Bridge, known: &UnitSurvey, timeout: Duration) -> Result<bool, AnyFailure> {
+fn is_read_by_software(bridge: &mut Bridge, timeout: Duration) -> Result<bool, AnyFailure> {
     match bridge.has_read16_sram(timeout) {
-        Err(error) if error.is_timeout() => bridge.revive(known).map(|()| false),
+        Err(error) if error.is_timeout() => bridge.revive(true).map(|()| false),
         asked => Ok(asked?),
     }
 }

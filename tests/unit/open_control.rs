@@ -153,7 +153,7 @@ fn benched(bridge: &mut OpenBridge, paths: &[DataPath]) -> BenchReport {
 }
 
 fn outcome(report: &BenchReport, path: DataPath) -> &Outcome {
-    &report.rows.iter().find(|row| row.path == path).unwrap().outcome
+    &report.rows.iter().find(|row| row.point.path == path).unwrap().outcome
 }
 
 #[test]
@@ -169,10 +169,12 @@ fn a_bench_measures_every_path_that_a_runtime_uses_and_compares_what_it_reads() 
         assert_eq!((&integrity.f2, &integrity.e4, &integrity.memory), (&same, &same, &same));
         for row in &report.rows {
             let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
-            let compared = matches!(row.path, DataPath::E4Stock | DataPath::F0Read);
+            let compared = matches!(row.point.path, DataPath::E4Stock | DataPath::F0Read);
             assert_eq!((figures.mismatches, figures.compared), (0, compared), "{row:?}");
         }
-        let sizes = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| (row.size, row.depth));
+        let sizes = |path| {
+            report.rows.iter().filter(move |row| row.point.path == path).map(|row| (row.point.size, row.point.depth))
+        };
         assert!(sizes(DataPath::TlpWrite).eq([(4, 1), (16, 4), (64, 16)]));
         assert!(sizes(DataPath::F2Out).eq([(0x8_0000, 1), (0x8_0000, 32)]));
         assert_eq!(sizes(DataPath::E4Stock).next().unwrap().0, if speed.is_empty() { 255 } else { 64 });

@@ -42,7 +42,7 @@ fn bench_unit() -> BenchUnit {
 }
 
 fn outcome(report: &BenchReport, path: DataPath) -> &Outcome {
-    &report.rows.iter().find(|row| row.path == path).unwrap().outcome
+    &report.rows.iter().find(|row| row.point.path == path).unwrap().outcome
 }
 
 fn is_initialised(bridge: &mut Bridge) -> bool {
@@ -60,12 +60,12 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
-    let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
+    let depths_of = |path| report.rows.iter().filter(move |row| row.point.path == path).map(|row| row.point.depth);
     assert!(depths_of(DataPath::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
     assert!(depths_of(DataPath::Write16).eq([1]), "one write at a time");
-    for row in report.rows.iter().filter(|row| row.path != DataPath::Read16) {
+    for row in report.rows.iter().filter(|row| row.point.path != DataPath::Read16) {
         let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
-        assert_eq!((figures.mismatches, figures.compared), (0, row.path.reads_window()), "{row:?}");
+        assert_eq!((figures.mismatches, figures.compared), (0, row.point.path.reads_window()), "{row:?}");
     }
     assert_eq!(outcome(&report, DataPath::Read16), &Outcome::NotRun { reason: Skip::NoCompleter });
 
@@ -100,9 +100,9 @@ fn with_the_patch_for_it_read16_is_measured_and_compared() {
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[DataPath::E4Stock, DataPath::Write16, DataPath::Read16], vec![31]));
     assert!(report.read16_sram);
-    let row = report.rows.iter().find(|row| row.path == DataPath::Read16).unwrap();
+    let row = report.rows.iter().find(|row| row.point.path == DataPath::Read16).unwrap();
     let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
-    assert_eq!((row.size, figures.mismatches, figures.compared), (0x8000, 0, true));
+    assert_eq!((row.point.size, figures.mismatches, figures.compared), (0x8000, 0, true));
 }
 
 #[test]

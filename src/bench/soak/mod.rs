@@ -19,7 +19,7 @@ use super::path::{DataPath, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
-use super::run::{self, BenchedFirmware, BenchedUnit, Saved, UnitSurvey};
+use super::run::{self, BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
@@ -67,7 +67,7 @@ pub fn soak(
 ) -> Result<SoakReport, AnyFailure> {
     let firmware = subject.benched().firmware();
     let tally = SoakTally::new(unit, plan.duration);
-    let mut soak = Soak { plan, reopen, interrupt, progress, tally, saved: None, firmware };
+    let mut soak = Soak { plan, reopen, interrupt, progress, tally, firmware };
     let (mut subject, mut known) = soak.prepare(subject)?;
     match read_registers(subject.benched(), &known) {
         Ok(before) => soak.tally.report.pcie = before,
@@ -75,13 +75,12 @@ pub fn soak(
     }
     let mut open = Some(subject);
     let ended = soak.go_on(&mut open, &mut known);
-    let Soak { tally, saved, .. } = soak;
-    let mut report = tally.finish(ended);
+    let mut report = soak.tally.finish(ended);
     if let Some(subject) = &mut open {
         let after = read_registers(subject.benched(), &known).unwrap_or_default();
         join_registers(&mut report.pcie, &after);
         // This may fail on a faulty unit as well. The report matters more.
-        let _ = run::restore(subject.benched(), saved);
+        let _ = run::restore(subject.benched(), &known);
     }
     Ok(report)
 }
@@ -93,7 +92,6 @@ struct Soak<'a> {
     interrupt: Interrupt<'a>,
     progress: &'a mut dyn Progress<BenchEvent>,
     tally: SoakTally,
-    saved: Saved,
     firmware: BenchedFirmware,
 }
 
@@ -108,16 +106,13 @@ impl Soak<'_> {
         loop {
             attempts += 1;
             let unit = &mut self.tally.report.unit;
-            let error =
-                match run::prepare(subject.benched(), unit, &plan, self.interrupt, self.progress, &mut self.saved) {
-                    Ok(mut known) => {
-                        self.check_again(subject.benched(), &mut known);
-                        return Ok((subject, known));
-                    }
-                    Err(error) => error,
-                };
-            // This error is more useful than one of the restoring.
-            let _ = run::restore(subject.benched(), self.saved.take());
+            let error = match run::prepare(subject.benched(), unit, &plan, self.interrupt, self.progress) {
+                Ok(mut known) => {
+                    self.check_again(subject.benched(), &mut known);
+                    return Ok((subject, known));
+                }
+                Err(error) => error,
+            };
             if attempts == ATTEMPTS || is_final(&error) {
                 return Err(error);
             }
@@ -148,7 +143,7 @@ impl Soak<'_> {
                 break;
             }
             failed.extend(left_out);
-            if let Err(error) = run::check_again(subject, known, self.plan.timeout, &mut self.saved) {
+            if let Err(error) = run::check_again(subject, known, self.plan.timeout) {
                 self.tally.failed(None, &error.into());
             }
         }
@@ -192,7 +187,7 @@ impl Soak<'_> {
                 // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
                 // The memory may have lost its power, and then what it held is not worth restoring.
-                self.saved = None;
+                known.memory_before = None;
                 let Some(again) = self.open_again() else { continue };
                 match self.prepare(again) {
                     Ok((subject, now)) => (*open, *known) = (Some(subject), now),
@@ -215,7 +210,7 @@ fn is_final(error: &AnyFailure) -> bool {
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
 fn revive(subject: &mut dyn BenchedUnit, known: &UnitSurvey, path: DataPath, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
-        let Err(error) = subject.revive(known) else { return true };
+        let Err(error) = subject.revive(known.is_initialised) else { return true };
         if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
             return false;
         }
@@ -250,9 +245,9 @@ fn round(
     let window = &mut found[..WINDOW_LEN];
     subject.read_window(window, timeout).map_err(at(DataPath::E4Stock))?;
     came_back(DataPath::E4Stock, if fills { Some(sent) } else { None }, window, tally);
-    if fills && let Some((path, moved)) = subject.read_sram(&mut found, known, timeout) {
-        let len = moved.map_err(at(path))?;
-        came_back(path, Some(sent), &found[..len], tally);
+    if fills && known.read16_sram {
+        let len = subject.read16_sram(&mut found, timeout).map_err(at(DataPath::Read16))?;
+        came_back(DataPath::Read16, Some(sent), &found[..len], tally);
     }
     if let Some(memory) = known.memory()
         && known.memory_holds()
@@ -293,7 +288,7 @@ fn read_registers(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Result<V
             outcome => return outcome,
         }
         // If this fails, so does the next attempt.
-        let _ = subject.revive(known);
+        let _ = subject.revive(known.is_initialised);
     }
 }
 

@@ -376,11 +376,11 @@ fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Re
         return Err(corrupt());
     }
     if let Some(row) = report.silent_rows().next() {
-        return Err(broken(row.path, &row.outcome));
+        return Err(broken(row.point.path, &row.outcome));
     }
     if args.check {
         if let Some(row) = report.failed_row() {
-            return Err(broken(row.path, &row.outcome));
+            return Err(broken(row.point.path, &row.outcome));
         }
         let mut checked = report.integrity.iter().flat_map(Integrity::outcomes);
         if let Some((_, outcome)) = checked.find(|(_, outcome)| outcome.is_failure()) {
@@ -404,7 +404,7 @@ fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Re
     let worse: Vec<&RowChange> = changes.iter().filter(|change| change.is_worse).collect();
     if let Some(change) = worse.first() {
         let (count, are) = (worse.len(), if worse.len() == 1 { "is worse" } else { "are worse" });
-        let first = format!("{}: {change}", table::name(change.path, change.size, change.depth));
+        let first = format!("{}: {change}", change.point);
         let message = format!("{count} of the baseline's rows {are}, first {first}");
         return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::worse"), message));
     }

@@ -32,8 +32,8 @@ type PlotPoint = (f64, [f64; 3]);
 /// # Errors
 /// Fails if no row was measured, or if the drawing library does.
 pub fn draw(report: &BenchReport) -> Result<String, Failure> {
-    let over_size = series(report, |row| (row.size, row.depth));
-    let over_depth = series(report, |row| (row.depth, row.size));
+    let over_size = series(report, |row| (row.point.size, row.point.depth));
+    let over_depth = series(report, |row| (row.point.depth, row.point.size));
     if over_size.is_empty() {
         let label = Kind::CheckFailed.code("asmpatch::bench::nothing_to_draw");
         return Err(Failure::new(label, "no path was measured, so there is nothing to draw"));
@@ -112,7 +112,7 @@ fn picture(
 /// Returns each path's points: throughput over size or depth, from the rows at the path's greatest value of the other.
 /// `split` returns a row's size and depth, the one on the axis first.
 fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTreeMap<DataPath, Vec<PlotPoint>> {
-    let measured = || report.rows.iter().filter_map(|row| Some((row.path, split(row), row.figures()?.mb_per_s)));
+    let measured = || report.rows.iter().filter_map(|row| Some((row.point.path, split(row), row.figures()?.mb_per_s)));
     let mut lines: BTreeMap<DataPath, Vec<PlotPoint>> = BTreeMap::new();
     for (path, (over, held), spread) in measured() {
         let greatest = measured().filter(|(other, ..)| *other == path).map(|(_, (_, held), _)| held).max();

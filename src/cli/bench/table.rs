@@ -1,10 +1,9 @@
 //! The bench report as text: a table and a bar chart.
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::bench::comparison::RowChange;
-use crate::bench::{BenchReport, BenchUnit, DataPath, Integrity, Outcome, Row, Skip};
+use crate::bench::{BenchReport, BenchUnit, DataPath, Integrity, Outcome, Point, Row, Skip};
 use crate::unit::facts::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
 use comfy_table::{CellAlignment, Table};
@@ -29,7 +28,10 @@ pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
     if rows.iter().any(|row| row.figures().is_some()) {
         let figures = if sweep { swept(rows) } else { measured(rows) };
         outln!("\n{}\n", figures.trim_fmt());
-        let bars = if sweep { best_of_each(rows) } else { rows.iter().collect() };
+        let bars: Vec<&Row> = match sweep {
+            true => DataPath::ALL.iter().filter_map(|path| report.best_row(*path)).collect(),
+            false => rows.iter().collect(),
+        };
         chart(&bars).iter().for_each(|line| outln!("{line}"));
     }
     out!("\n");
@@ -44,7 +46,7 @@ pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
 /// Returns the line that compares READ(16) with E4, or says why READ(16) can't be measured and what would help. Open
 /// firmware has no READ(16): the line has F2 and E4. `None` if the plan has neither pair.
 pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
-    let row = |path| report.rows.iter().find(|row| row.path == path);
+    let row = |path| report.rows.iter().find(|row| row.point.path == path);
     let best = |path| report.best(path);
     let e4_row = row(DataPath::E4Stock)?;
     let e4 = best(DataPath::E4Stock);
@@ -116,7 +118,7 @@ fn change_lines(changes: &[RowChange], sweep: bool) {
         changes.iter().partition(|change| change.is_left_out);
     for change in compared.iter().filter(|change| !sweep || !change.within_spread) {
         let mark = if change.is_worse { "✗".red().to_string() } else { " ".to_owned() };
-        outln!("{mark} {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
+        outln!("{mark} {:<24} {change} against the baseline", change.point.to_string());
     }
     let within = compared.iter().filter(|change| sweep && change.within_spread).count();
     if within > 0 {
@@ -124,7 +126,7 @@ fn change_lines(changes: &[RowChange], sweep: bool) {
     }
     match &left_out[..] {
         [] => {}
-        [only] => outln!("  {:<24} {only}", name(only.path, only.size, only.depth)),
+        [only] => outln!("  {:<24} {only}", only.point.to_string()),
         more => outln!("  {} of the baseline's rows were not measured in this run", more.len()),
     }
 }
@@ -147,9 +149,9 @@ fn measured(rows: &[Row]) -> Table {
     for (row, figures) in rows.iter().filter_map(|row| Some((row, row.figures()?))) {
         let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
         table.add_row([
-            row.path.to_string(),
-            row.size.to_string(),
-            row.depth.to_string(),
+            row.point.path.to_string(),
+            row.point.size.to_string(),
+            row.point.depth.to_string(),
             figure(mb.median),
             format!("{}–{}", figure(mb.min), figure(mb.max)),
             format!("{:.0}", rate.median),
@@ -164,8 +166,8 @@ fn measured(rows: &[Row]) -> Table {
 /// Returns the median of each size and depth: a line for each path and size, a column for each depth.
 fn swept(rows: &[Row]) -> Table {
     let measured = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
-    let depths: BTreeSet<usize> = measured().map(|(row, _)| row.depth).collect();
-    let mut lines: Vec<(DataPath, usize)> = measured().map(|(row, _)| (row.path, row.size)).collect();
+    let depths: BTreeSet<usize> = measured().map(|(row, _)| row.point.depth).collect();
+    let mut lines: Vec<(DataPath, usize)> = measured().map(|(row, _)| (row.point.path, row.point.size)).collect();
     lines.dedup();
     let mut table = table::new();
     let mut header = vec!["MB/s at depth".to_owned(), "bytes".to_owned()];
@@ -174,22 +176,12 @@ fn swept(rows: &[Row]) -> Table {
     for (path, size) in lines {
         let mut cells = vec![path.to_string(), size.to_string()];
         for &depth in &depths {
-            let found = measured().find(|(row, _)| (row.path, row.size, row.depth) == (path, size, depth));
+            let found = measured().find(|(row, _)| row.point == Point { path, size, depth });
             cells.push(found.map_or_else(String::new, |(_, median)| figure(median)));
         }
         table.add_row(cells);
     }
     aligned(table)
-}
-
-/// The fastest row of each path.
-fn best_of_each(rows: &[Row]) -> Vec<&Row> {
-    let median = |row: &Row| row.figures().map(|figures| figures.mb_per_s.median);
-    let best = |path| {
-        let rows = rows.iter().filter(|row| row.path == path && median(row).is_some());
-        rows.max_by(|a, b| median(a).partial_cmp(&median(b)).unwrap_or(Ordering::Equal))
-    };
-    DataPath::ALL.iter().copied().filter_map(best).collect()
 }
 
 /// Aligns all columns but the first to the right.
@@ -207,18 +199,17 @@ pub(super) fn aligned(mut table: Table) -> Table {
 fn rows_without_figures(rows: &[Row]) {
     let mut listed: Vec<(DataPath, &Outcome)> = Vec::new();
     for row in rows.iter().filter(|row| row.figures().is_none()) {
-        if listed.contains(&(row.path, &row.outcome)) {
+        if listed.contains(&(row.point.path, &row.outcome)) {
             continue;
         }
-        listed.push((row.path, &row.outcome));
+        listed.push((row.point.path, &row.outcome));
         match &row.outcome {
             Outcome::NotRun { reason } => {
                 let advice = advice(*reason).map(|advice| format!("; {advice}")).unwrap_or_default();
-                wrapped(&format!("  – {}: ", row.path), "    ", &format!("not run: {reason}{advice}"));
+                wrapped(&format!("  – {}: ", row.point.path), "    ", &format!("not run: {reason}{advice}"));
             }
             outcome => {
-                let row = name(row.path, row.size, row.depth);
-                wrapped(&format!("  {} {row}: ", "✗".red()), "    ", &outcome.to_string());
+                wrapped(&format!("  {} {}: ", "✗".red(), row.point), "    ", &outcome.to_string());
             }
         }
     }
@@ -233,11 +224,6 @@ const fn advice(skip: Skip) -> Option<&'static str> {
         Skip::NoBusNumbers => Some("add a path that writes, such as `--path tlp-write`, and they get numbers"),
         _ => None,
     }
-}
-
-/// Returns a row's name in the chart.
-pub(super) fn name(path: DataPath, size: usize, depth: usize) -> String {
-    format!("{path} {size} ×{depth}")
 }
 
 /// Formats a value with three significant digits.
@@ -269,8 +255,8 @@ fn chart(rows: &[&Row]) -> Vec<String> {
         if !eighths.is_multiple_of(8) {
             bar.push(EIGHTHS[eighths % 8]);
         }
-        let row = name(row.path, row.size, row.depth);
-        format!("  {row:<24} {}{} {} MB/s", bar.cyan(), if bar.is_empty() { "▏" } else { "" }, figure(median))
+        let point = row.point.to_string();
+        format!("  {point:<24} {}{} {} MB/s", bar.cyan(), if bar.is_empty() { "▏" } else { "" }, figure(median))
     };
     let scale = format!("  bars from {} MB/s, ×10 each {columns} columns", 10_f64.powf(decade));
     std::iter::once(scale).chain(medians().map(line)).collect()
@@ -325,9 +311,7 @@ mod tests {
             compared: true,
         };
         let row = |path: &DataPath| Row {
-            path: *path,
-            size: 524_288,
-            depth: 32,
+            point: Point { path: *path, size: 524_288, depth: 32 },
             outcome: Outcome::Measured(figures.clone().into()),
         };
         let rows: Vec<Row> = DataPath::ALL.iter().map(row).collect();
@@ -338,7 +322,8 @@ mod tests {
         let lines = chart(&rows.iter().collect::<Vec<_>>());
         assert!(lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= 80), "{lines:?}");
         let depths = [1, 2, 4, 8, 16, 31];
-        let sweep: Vec<Row> = rows.iter().flat_map(|row| depths.map(|depth| Row { depth, ..row.clone() })).collect();
+        let at = |row: &Row, depth| Row { point: Point { depth, ..row.point }, ..row.clone() };
+        let sweep: Vec<Row> = rows.iter().flat_map(|row| depths.map(|depth| at(row, depth))).collect();
         let text = swept(&sweep).trim_fmt();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 1 + rows.len(), "a line for each path and size: {text}");
@@ -348,9 +333,7 @@ mod tests {
     fn every_row_that_moved_bytes_has_a_bar_and_a_faster_row_a_longer_one() {
         let spread = |median| Spread { median, min: median, max: median };
         let row = |median| Row {
-            path: DataPath::E4Stock,
-            size: 255,
-            depth: 1,
+            point: Point { path: DataPath::E4Stock, size: 255, depth: 1 },
             outcome: Outcome::Measured(Figures { mb_per_s: spread(median), ..Figures::default() }.into()),
         };
         let rows = [0.01, 0.013, 0.5, 3.0, 812.0].map(row);

@@ -81,7 +81,6 @@ pub mod comparison;
 mod open;
 mod path;
 mod pcie;
-mod plan;
 mod report;
 mod row;
 mod run;
@@ -91,7 +90,6 @@ mod vendor;
 #[cfg(test)]
 mod tests;
 
-pub use path::{DataPath, IntegrityCheck};
-pub use plan::{BenchEvent, BenchPlan, Effort, Point};
+pub use path::{BenchPlan, DataPath, Effort, IntegrityCheck, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
-pub use run::run;
+pub use run::{BenchEvent, run};

@@ -7,8 +7,7 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464::{AnyFailure, Bdf};
 use asm2464_host::pcie::{Bar, BarKind, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
 
-use super::path::DataPath;
-use super::plan::{Effort, Point};
+use super::path::{DataPath, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, repeat};
 

@@ -12,12 +12,40 @@ use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{PcieError, TlpEngine};
 
 use super::comparison::judge;
-use super::path::{DataPath, WINDOW_LEN};
+use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
 use super::pcie::{self, Memory, PcieDevices};
-use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::row::{Halt, compare, pattern_of};
 use crate::unit::Live;
+
+/// Progress of a bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchEvent {
+    /// The survey and the integrity check.
+    Checking,
+    /// The unit will be initialised as by a GPU runtime. Restart it after the bench.
+    Initialising,
+    /// A row begins.
+    Row {
+        /// The row's number, from 0.
+        index: usize,
+        /// The number of rows.
+        of: usize,
+        /// The point that the row measures.
+        point: Point,
+    },
+    /// A soak is running.
+    Soaking {
+        /// Time since the soak began.
+        elapsed: Duration,
+        /// How long it lasts.
+        of: Duration,
+        /// Bytes that the unit has moved.
+        bytes: u64,
+        /// Errors so far.
+        errors: u64,
+    },
+}
 
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
 pub trait BenchedUnit {

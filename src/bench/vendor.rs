@@ -15,12 +15,11 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::pcie::{PcieError, TlpEngine, VendorTlp};
 
-use super::path::{DataPath, WINDOW_LEN};
+use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
 use super::pcie::{self, Memory};
-use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
-use super::run::{BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::run::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.

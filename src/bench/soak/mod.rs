@@ -15,11 +15,10 @@ pub use report::{
 };
 
 use self::report::SoakTally;
-use super::path::{DataPath, WINDOW_LEN};
-use super::plan::{BenchEvent, BenchPlan, Effort};
+use super::path::{BenchPlan, DataPath, Effort, WINDOW_LEN};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
-use super::run::{self, BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::run::{self, BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
@@ -175,7 +174,7 @@ impl Soak<'_> {
             if last_event.elapsed() >= TICK {
                 last_event = Instant::now();
                 let SoakReport { bytes, error_count: errors, .. } = self.tally.report;
-                self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
+                self.progress.event(BenchEvent::Soaking { elapsed, of: self.plan.duration, bytes, errors });
             }
             // Each round has another pattern, so that leftovers of an earlier one never match.
             let sent = pattern_of(self.plan.seed.wrapping_add(number));

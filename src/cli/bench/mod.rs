@@ -17,6 +17,7 @@ use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, Purpose, Selector, Unit};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_dock::atomic;
 use asm2464_dock::pcap::Capture;
@@ -313,25 +314,43 @@ fn measured(
     transport: Option<TransportKind>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
-    let mut is_initialised = false;
-    let mut progress = |event: BenchEvent| {
-        is_initialised |= event == BenchEvent::Initialising;
-        show(bar, plan.effort, event);
-    };
+    let mut shown = ShownProgress::on(bar, plan.effort);
     let who = BenchUnit::from(&unit.info);
     let mut open = unit.open(Purpose::Bench, transport)?;
-    let report = bench::run(open.benched(), who, plan, interrupt::install(), &mut progress);
+    let report = bench::run(open.benched(), who, plan, interrupt::install(), &mut shown);
     // Only one handle can claim a unit, and the restart needs one.
     drop(open);
-    // A virtual unit loses its power when this process ends.
-    if is_initialised && !unit.info.is_virtual() {
-        leave(unit);
-    }
+    leave(unit, shown.is_initialised);
     report
 }
 
+/// Progress that is shown on a bar.
+struct ShownProgress<'a> {
+    bar: &'a ProgressBar,
+    effort: Effort,
+    /// Whether the unit was initialised as by a GPU runtime.
+    is_initialised: bool,
+}
+
+impl<'a> ShownProgress<'a> {
+    const fn on(bar: &'a ProgressBar, effort: Effort) -> Self {
+        Self { bar, effort, is_initialised: false }
+    }
+}
+
+impl Progress<BenchEvent> for ShownProgress<'_> {
+    fn event(&mut self, event: BenchEvent) {
+        self.is_initialised |= event == BenchEvent::Initialising;
+        self.bar.set_message(progress_line(self.effort, event));
+    }
+}
+
 /// Restarts a unit that was initialised: this one, not another that has taken its place.
-fn leave(mut unit: Unit) {
+fn leave(mut unit: Unit, is_initialised: bool) {
+    // A virtual unit loses its power when this process ends.
+    if !is_initialised || unit.info.is_virtual() {
+        return;
+    }
     let mut restart = || {
         unit.find_again()?;
         super::reset::restart(unit.port(), Interrupt::never())
@@ -356,16 +375,16 @@ fn read_baseline(path: &Path) -> Result<Vec<ComparedRow>, AnyFailure> {
     Ok(comparison::parse(&text)?)
 }
 
-fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
+fn progress_line(effort: Effort, progress: BenchEvent) -> String {
     match progress {
-        BenchEvent::Initialising => bar.set_message("initialising the bridge as a GPU runtime does"),
-        BenchEvent::Soaking { .. } => {}
-        BenchEvent::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
+        BenchEvent::Checking => "asking what is behind the bridge, checking that bytes survive".to_owned(),
+        BenchEvent::Initialising => "initialising the bridge as a GPU runtime does".to_owned(),
+        BenchEvent::Soaking { elapsed, of, bytes, errors } => soak::progress_line(elapsed, of, bytes, errors),
         BenchEvent::Row { index, of, point: Point { path, size, depth } } => {
             let Effort { warm_up, repetition, repetitions, .. } = effort;
             let rows = u32::try_from(of - index).unwrap_or(u32::MAX);
             let left = HumanDuration((warm_up + repetition * repetitions).saturating_mul(rows));
-            bar.set_message(format!("{}/{of}: {path}, {size} bytes, {depth} in flight, {left} left", index + 1));
+            format!("{}/{of}: {path}, {size} bytes, {depth} in flight, {left} left", index + 1)
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
-use crate::bench::{BenchEvent, BenchUnit, Outcome};
+use crate::bench::{BenchUnit, Outcome};
 use crate::unit::{Purpose, Unit};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
 
 use super::table::{aligned, figure, unit_lines, wrapped};
-use super::{Args, Exit, broken, corrupt, leave, seed, show, svg};
+use super::{Args, Exit, ShownProgress, broken, corrupt, leave, seed, svg};
 use crate::cli::context::Deadlines;
 use crate::cli::interrupt;
 use crate::cli::print;
@@ -50,18 +50,8 @@ pub(super) fn parse_length(text: &str) -> Result<Duration, String> {
 /// Fails as a bench does, before the soak has begun; then if there are too many errors, or the unit is gone for good.
 pub(super) fn run(args: &Args, duration: Duration, mut unit: Unit, bar: &ProgressBar) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let is_virtual = unit.info.is_virtual();
     let plan = SoakPlan { duration, timeout: args.timeout, seed: seed() };
-    let mut is_initialised = false;
-    let mut progress = |event: BenchEvent| {
-        is_initialised |= event == BenchEvent::Initialising;
-        match event {
-            BenchEvent::Soaking { elapsed, bytes, errors } => {
-                bar.set_message(progress_line(elapsed, duration, bytes, errors));
-            }
-            event => show(bar, args.effort(), event),
-        }
-    };
+    let mut shown = ShownProgress::on(bar, args.effort());
     // A unit that comes back at another speed is on another bus, and still behind this controller.
     let place = unit.info.location.clone();
     let link_before = UsbLink::count(&place);
@@ -74,11 +64,9 @@ pub(super) fn run(args: &Args, duration: Duration, mut unit: Unit, bar: &Progres
             unit.open(Purpose::Bench, transport)
         })
     };
-    let report = soak::soak(open, who, plan, &mut reopen, interrupt, &mut progress);
+    let report = soak::soak(open, who, plan, &mut reopen, interrupt, &mut shown);
     bar.finish_and_clear();
-    if is_initialised && !is_virtual {
-        leave(unit);
-    }
+    leave(unit, shown.is_initialised);
     let mut report = report?;
     let link_after = UsbLink::count(&place);
     report.usb_link = link_before.zip(link_after).map(|(before, after)| UsbLink { before, after });
@@ -131,7 +119,7 @@ fn check(report: &SoakReport, args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn progress_line(elapsed: Duration, duration: Duration, bytes: u64, errors: u64) -> String {
+pub(super) fn progress_line(elapsed: Duration, duration: Duration, bytes: u64, errors: u64) -> String {
     let left = time(duration.saturating_sub(elapsed).as_secs_f64());
     let rate = if elapsed.is_zero() { 0.0 } else { bytes as f64 / 1e6 / elapsed.as_secs_f64() };
     format!("soaking: {} MB/s, {errors} errors, {left} left", figure(rate))

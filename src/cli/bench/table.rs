@@ -48,27 +48,25 @@ pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
 pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
     let row = |path| report.rows.iter().find(|row| row.point.path == path);
     let best = |path| report.best(path);
-    let e4_row = row(DataPath::E4Stock)?;
-    let e4 = best(DataPath::E4Stock);
-    let alone = e4.map_or_else(|| e4_row.outcome.to_string(), |e4| format!("{} MB/s", figure(e4)));
-    let figures = |path| {
-        let (read, e4) = (best(path)?, e4?);
-        Some(format!("{} MB/s against {} MB/s, ×{}", figure(read), figure(e4), figure(read / e4)))
+    let shown = |row: &Row| match best(row.point.path) {
+        Some(mb_per_s) => format!("{} MB/s", figure(mb_per_s)),
+        None => row.outcome.to_string(),
     };
-    let line = match (row(DataPath::Read16), row(DataPath::F2Out)) {
-        (Some(read), _) => figures(DataPath::Read16).unwrap_or_else(|| match &read.outcome {
-            Outcome::NotRun { reason: Skip::NoCompleter } => format!(
-                "not measured, because nothing completes a READ(16): the patch read16-sram would, or an SSD behind the \
-                 dock; E4: {alone}"
-            ),
-            outcome => format!("READ(16): {outcome}; E4: {alone}"),
-        }),
-        (None, Some(f2)) => {
-            let sent =
-                best(DataPath::F2Out).map_or_else(|| f2.outcome.to_string(), |f2| format!("{} MB/s", figure(f2)));
-            return Some(format!("to the dock by F2: {sent}; from it by E4: {alone}"));
+    let e4 = row(DataPath::E4Stock)?;
+    let Some(read) = row(DataPath::Read16) else {
+        let f2 = row(DataPath::F2Out)?;
+        return Some(format!("to the dock by F2: {}; from it by E4: {}", shown(f2), shown(e4)));
+    };
+    let line = match (best(DataPath::Read16), best(DataPath::E4Stock), &read.outcome) {
+        (Some(read), Some(e4), _) => {
+            format!("{} MB/s against {} MB/s, ×{}", figure(read), figure(e4), figure(read / e4))
         }
-        (None, None) => return None,
+        (.., Outcome::NotRun { reason: Skip::NoCompleter }) => format!(
+            "not measured, because nothing completes a READ(16): the patch read16-sram would, or an SSD behind the dock; \
+             E4: {}",
+            shown(e4)
+        ),
+        (.., outcome) => format!("READ(16): {outcome}; E4: {}", shown(e4)),
     };
     Some(format!("READ(16) against E4: {line}"))
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::user_files::{ImageFile, LoadedSymbols, SymbolsReport, code_address};
+use super::user_files::{LoadedSymbols, SymbolsReport, code_address};
 use super::{print, user_files};
 
 /// Disassemble an image's code.
@@ -77,7 +77,7 @@ impl print::Document for DisasmReport<'_> {
 /// # Errors
 /// Fails if the file can't be read or is not an image, or if OUT exists or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let image = ImageFile::read(&args.file)?.image;
+    let image = user_files::image(&args.file)?;
     match (&args.elf, args.at) {
         (Some(elf), _) => write_elf(args, &image, elf)?,
         (None, Some(at)) => list(args, &image, at)?,

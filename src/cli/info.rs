@@ -25,8 +25,7 @@ use super::backup::{self, ListedBackup};
 use super::context::Context;
 use super::errors::{Advised, Exit};
 use super::invocation::Command;
-use super::user_files::{self, ImageFile};
-use super::{print, table, verify};
+use super::{print, table, user_files, verify};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
 const MIN_FREE: u32 = 64;
@@ -238,7 +237,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             (Some(image), Place::Body, words)
         }
         kind => {
-            let image = ImageFile::of(&args.file, &bytes, kind)?.image;
+            let image = user_files::image_of(&args.file, &bytes, kind)?;
             (Some(image), Place::File, format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };

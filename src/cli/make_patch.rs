@@ -13,7 +13,7 @@ use asm2464_dock::toml_file;
 use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
-use super::user_files::{self, ImageFile, code_address};
+use super::user_files::{self, code_address};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;
@@ -52,13 +52,14 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let library = patches.load()?;
     let (image, sha256) = match image {
         Some(path) => {
-            let file = ImageFile::read(path)?;
-            if !library.images().contains_key(&file.sha256) {
+            let image = user_files::image(path)?;
+            let sha256 = image.sha256();
+            if !library.images().contains_key(&sha256) {
                 // Say whether the image is patched already or unknown: hunks made for it would fit no other image.
-                let failure = AnyFailure::from(patch::not_a_base(&library, &file.image, file.sha256));
+                let failure = AnyFailure::from(patch::not_a_base(&library, &image, sha256));
                 return Err(failure.about(path.display()));
             }
-            (file.image, file.sha256)
+            (image, sha256)
         }
         None => {
             let manifests = crate::embedded::manifests(&[])?;

@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
-use super::user_files::ImageFile;
 use super::{print, table, user_files};
 use crate::failure::in_file;
 use crate::patch::{
@@ -97,9 +96,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     // clap allows FILE to be missing only with --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
-    let input = ImageFile::read(&user_files::fetched(file, context)?)?;
+    let (_, place) = user_files::place(file, context)?;
+    let image = user_files::image(&place)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
-    let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(in_file(file))?;
+    let set = PatchSet::resolve(&library, &selection, &image, image.sha256()).map_err(in_file(file))?;
     let mut patched = set.apply().map_err(in_file(file))?;
     patched.receipt.name_files(arguments::own_files(&set.patches));
 
@@ -107,7 +107,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
         _ => Vec::new(),
     };
-    let on_image = |patch| PatchOnImage::new(patch, &set.digest, &input.image, &patched.image);
+    let on_image = |patch| PatchOnImage::new(patch, &set.digest, &image, &patched.image);
     let report = PatchReport {
         image: library.image_name(&set.digest),
         input: &patched.receipt.input,

@@ -12,8 +12,7 @@ use serde::Serialize;
 use super::arguments::PatchDirs;
 use super::context::Context;
 use super::errors::Exit;
-use super::print;
-use super::user_files::{self, ImageFile};
+use super::{print, user_files};
 
 /// Remove the patches from an image.
 ///
@@ -64,11 +63,12 @@ impl print::Document for UnpatchJson<'_> {
 /// # Errors
 /// Fails if the file is not an image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let input = ImageFile::read(&args.file)?;
+    let image = user_files::image(&args.file)?;
+    let input_sha256 = image.sha256();
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
     let receipt = user_files::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let undone = patch::unpatch(&library, &input.image, input.sha256)
+    let undone = patch::unpatch(&library, &image, input_sha256)
         .map_err(|failure| receipt.and_then(|receipt| without_patches(&library, &receipt)).unwrap_or(failure));
     let undone = undone.map_err(in_file(&args.file))?;
     user_files::write(&[(&args.output, &undone.original.to_file())], Some(&args.file), args.force)?;
@@ -77,8 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();
     let written = [args.output.display().to_string()];
     if args.json {
-        let json =
-            UnpatchJson { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };
+        let json = UnpatchJson { image: &image, input_sha256, output_sha256: undone.base, undone: ids, written };
         print::json(&json);
     } else {
         outln!("{}: image {} with {}", args.file.shown(), image.shown(), ids.join(", ").shown());

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fmt, fs, io};
 
-use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
@@ -173,83 +172,41 @@ pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
     Ok((bytes, kind))
 }
 
-/// Reads the file of an image. Its container may be damaged, but a file that is recognised as another kind is refused.
+/// Reads an image and checks its container.
 ///
 /// # Errors
-/// As for [`look`], and if the file is something else that asmpatch recognises, or too long for an image.
-pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
+/// As for [`look`] and [`image_of`].
+pub fn image(path: &Path) -> Result<Image, AnyFailure> {
     let (bytes, kind) = look(path)?;
-    check_image(path, bytes.len(), &kind)?;
-    Ok(bytes)
+    image_of(path, &bytes, kind)
 }
 
-/// Checks that a file of `len` bytes can be an image, damaged or not.
+/// Takes the image in a file that was looked at.
 ///
 /// # Errors
-/// As for [`read_image`].
-fn check_image(path: &Path, len: usize, kind: &FileKind) -> Result<(), AnyFailure> {
+/// Fails if the container is damaged, and names the known image that it was; also if the file is something else that
+/// asmpatch recognises, or too long for an image.
+pub fn image_of(path: &Path, bytes: &[u8], kind: FileKind) -> Result<Image, AnyFailure> {
     match kind {
-        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Empty | FileKind::Unknown if len <= MAX_FILE_LEN => {
-            Ok(())
-        }
-        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => {
+        FileKind::Image(image) => Ok(image),
+        FileKind::DamagedImage | FileKind::Unknown if bytes.len() > MAX_FILE_LEN => {
             Err(unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
         }
-        kind => Err(no_image(kind, path)),
+        FileKind::DamagedImage | FileKind::Unknown | FileKind::Empty => Image::parse(bytes).map_err(|failure| {
+            let failure = match damaged(path, bytes) {
+                Some(id) => failure.naming(Named::Image(id)),
+                None => failure,
+            };
+            in_file(path)(failure)
+        }),
+        kind => Err(no_image(&kind, path)),
     }
-}
-
-/// Checks the container of an image. The error names the known image that a damaged one was, if that is known.
-///
-/// # Errors
-/// As for [`Image::parse`].
-pub fn parse(path: &Path, bytes: &[u8]) -> Result<Image, AnyFailure> {
-    Image::parse(bytes).map_err(|failure| {
-        let failure = match damaged(path, bytes) {
-            Some(id) => failure.naming(Named::Image(id)),
-            None => failure,
-        };
-        in_file(path)(failure)
-    })
 }
 
 /// Returns the ID of the known image that a damaged file was, if its name or its length says so.
 pub fn damaged(path: &Path, bytes: &[u8]) -> Option<String> {
     let known = crate::embedded::manifests(&[]).ok()?;
     known.meant(&path.file_name()?.to_string_lossy(), bytes).map(|manifest| manifest.id.clone())
-}
-
-/// A firmware image that the user named.
-#[derive(Debug)]
-pub struct ImageFile {
-    /// The image.
-    pub image: Image,
-    /// The file's digest.
-    pub sha256: Sha256Digest,
-}
-
-impl ImageFile {
-    /// Reads an image and checks its container.
-    ///
-    /// # Errors
-    /// As for [`read_image`], and if the container is invalid.
-    pub fn read(path: &Path) -> Result<Self, AnyFailure> {
-        let (bytes, kind) = look(path)?;
-        Self::of(path, &bytes, kind)
-    }
-
-    /// Takes the image in a file that was looked at.
-    ///
-    /// # Errors
-    /// As for [`ImageFile::read`].
-    pub fn of(path: &Path, bytes: &[u8], kind: FileKind) -> Result<Self, AnyFailure> {
-        check_image(path, bytes.len(), &kind)?;
-        let image = match kind {
-            FileKind::Image(image) => image,
-            _ => parse(path, bytes)?,
-        };
-        Ok(Self { image, sha256: Sha256Digest::of(bytes) })
-    }
 }
 
 /// Returns the image as a command names it, and where it is: the file of this name, or a known image of this ID, which is
@@ -260,20 +217,19 @@ impl ImageFile {
 pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), AnyFailure> {
     let known = crate::embedded::manifests(&[])?;
     let manifest = named.to_str().and_then(|id| known.by_id(id).ok());
-    let is_file = named.symlink_metadata().is_ok();
-    let file = || (ImageRef::File(named.to_owned()), named.to_owned());
-    match manifest {
-        Some(manifest) if is_file => {
-            errln!("{}: the file of this name, not the known image {}", named.shown(), manifest.id.shown());
-            Ok(file())
+    match (named.symlink_metadata(), manifest) {
+        (Ok(_), manifest) => {
+            if let Some(Manifest { id, .. }) = manifest {
+                errln!("{}: the file of this name, not the known image {}", named.shown(), id.shown());
+            }
+            Ok((ImageRef::File(named.to_owned()), named.to_owned()))
         }
-        Some(manifest) => {
+        (Err(_), Some(manifest)) => {
             let path = download::known_image(manifest, &known, context)?.path;
             Ok((ImageRef::Known(manifest.id.clone()), path))
         }
-        None if is_file => Ok(file()),
-        // A name that is neither may be a mistyped ID.
-        None => {
+        // It may be a mistyped ID.
+        (Err(cause), None) => {
             let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
             let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
             let message = format!(
@@ -281,22 +237,8 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
                 named.display(),
                 ids.join(", ")
             );
-            Err(Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).into())
+            Err(Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).because(cause).into())
         }
-    }
-}
-
-/// Returns where the image of this name is: a known image is fetched if no file has its ID as a name.
-///
-/// # Errors
-/// Fails if the image can't be fetched.
-pub fn fetched(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
-    let known = crate::embedded::manifests(&[])?;
-    match named.to_str().and_then(|id| known.by_id(id).ok()) {
-        Some(manifest) if named.symlink_metadata().is_err() => {
-            Ok(download::known_image(manifest, &known, context)?.path)
-        }
-        _ => Ok(named.to_owned()),
     }
 }
 

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use crate::failure::shown_code;
+use crate::file_kind::FileKind;
 use crate::flash::access::Access;
 use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
 use crate::image::{Images, OpenImage};
-use crate::patch::{Difference, Expectations, Library, PatchEffect, PatchOnImage, Receipt, Verification};
-use crate::shell;
+use crate::patch::{Difference, Expectations, Library, PatchEffect, PatchOnImage, Verification};
 use crate::unit::{self, Selector};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, FileOffset, FirmwareVersion, Image, Part};
+use asm2464::firmware::{BridgeState, FileOffset, FirmwareVersion, Image, MAX_FILE_LEN, Part};
 use asm2464::interrupt::Interrupted;
 use asm2464::{AnyFailure, Failure, Kind, Named, TransportKind};
 use asm2464_chip::chip::boot::{self, Check, Effects};
@@ -26,8 +26,7 @@ use super::flash::Screen;
 use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
 use super::patch::print_hunks;
-use super::user_files::{self, ImageFile};
-use super::{interrupt, print, table};
+use super::{interrupt, print, table, user_files};
 use crate::cli::errors::{self, Exit};
 
 /// The most differing bytes that the table shows; `--json` has all of them.
@@ -118,6 +117,12 @@ pub(super) struct VerifyReport<'a> {
     /// With --device: whether the unit's flash has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<Comparison>,
+    /// What it is, in words.
+    #[serde(skip)]
+    words: String,
+    /// Bytes of the file.
+    #[serde(skip)]
+    len: usize,
 }
 
 impl print::Document for VerifyReport<'_> {
@@ -136,10 +141,13 @@ struct Finding {
 }
 
 impl Finding {
-    /// Names a finding, with its causes, after this command.
-    fn of(finding: &AnyFailure, run: &Invocation) -> Self {
+    /// Names a finding, with its causes, after this command. `meant` is the known image that the file was, if it is
+    /// damaged.
+    fn of(finding: &AnyFailure, meant: Option<&Named>, run: &Invocation) -> Self {
         let finding = finding.coded();
-        Self { code: shown_code(finding), message: with_causes(finding), steps: errors::steps(finding, run) }
+        let named: Vec<Named> = finding.named().into_iter().chain(meant.cloned()).collect();
+        let steps = worded(errors::advice(finding), run, &named);
+        Self { code: shown_code(finding), message: with_causes(finding), steps }
     }
 }
 
@@ -302,82 +310,165 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
     }
     let images = context.images(library);
-    let library = &images.library;
-    let image = args.image.as_deref().map(|name| image_named(library, name)).transpose()?;
-    let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let find = |sha256: &Sha256Digest| original(sha256, &named);
+    let base = args.image.as_deref().map(|name| image_named(&images.library, name)).transpose()?;
+    let originals = args.original.iter().map(|path| user_files::image(path)).collect::<Result<Vec<_>, _>>()?;
     let unit = args.device.as_ref().map(|selector| read_unit(selector, &args.ids, context)).transpose()?;
+    let checks = Checks { args, context, images: &images, base, originals: &originals, unit };
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
     for path in &args.files {
-        let receipt = || user_files::receipt_of(path, args.receipt.as_deref());
-        let place = user_files::fetched(path, context);
-        let (bytes, receipt) =
-            match place.and_then(|place| read_image(&place)).and_then(|bytes| Ok((bytes, receipt()?))) {
-                Ok(read) => read,
-                Err(failure) => {
-                    exit = exit.max(Exit::from(failure.kind()));
-                    if args.json {
-                        reports.push(unread(path, &failure, &context.invocation));
-                    } else {
-                        outln!("{}: FAILED: not verified", path.shown());
-                        context.report(failure.coded());
-                    }
-                    continue;
+        match checks.of(path) {
+            Ok(report) => {
+                if !report.ok {
+                    exit = exit.max(Exit::CheckFailed);
                 }
-            };
-        let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
-        let mut verification = images.verify_file(&bytes, &expect);
-        let booted = args.boot.then(|| Booting::of(&verification, &images)).transpose()?;
-        // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
-        // works. Nothing else may be wrong with it.
-        let open = open(&images, &verification);
-        if open.is_some() {
-            verification.findings.clear();
-        } else if let Some(failure) = too_long_open(&verification) {
-            verification.findings = vec![failure.into()];
-        }
-        let unit = unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
-        let ok = verification.is_valid()
-            && booted.as_ref().is_none_or(|booted| booted.ok)
-            && unit.as_ref().is_none_or(|unit| unit.ok);
-        if !ok {
-            exit = exit.max(Exit::CheckFailed);
-        }
-        if args.json {
-            let report = report(path, library, verification, open, &context.invocation);
-            reports.push(VerifyReport { ok, booted, unit, ..report });
-            continue;
-        }
-        let verdict = if ok { "ok" } else { "FAILED" };
-        outln!("{}: {verdict}: {}", path.shown(), summary(library, &verification, open.as_ref()).shown());
-        if args.hunks || args.files.len() == 1 {
-            print_hunks(&patches(&verification));
-        }
-        // What stops it comes before what is unknown about it.
-        if let Some(booted) = &booted
-            && !booted.ok
-        {
-            booted.print();
-        }
-        print_wrong(path, &bytes, &verification, &context.invocation);
-        match &booted {
-            Some(booted) if booted.ok => booted.print(),
-            None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
-            Some(_) | None => {}
-        }
-        if let Some(unit) = &unit {
-            unit.print();
-        }
-        if let Some(command) = without_receipt(args, path, expect.receipt, &verification) {
-            outln!("  next, verify it without that receipt:\n    {command}");
+                if !args.json {
+                    report.print(args);
+                }
+                reports.push(report);
+            }
+            Err(failure) if failure.kind() == Kind::Interrupted => return Err(failure),
+            Err(failure) => {
+                exit = exit.max(Exit::from(failure.kind()));
+                if !args.json {
+                    outln!("{}: FAILED: not verified", path.shown());
+                    context.report(failure.coded());
+                }
+                let findings = vec![Finding::of(&failure, None, &context.invocation)];
+                reports.push(VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() });
+            }
         }
     }
     if args.json {
         print::json_each(&reports);
     }
     Ok(exit)
+}
+
+/// What each file is checked against.
+struct Checks<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    images: &'a Images,
+    /// The known image that the files must be made from.
+    base: Option<Sha256Digest>,
+    originals: &'a [Image],
+    unit: Option<Backup>,
+}
+
+impl<'a> Checks<'a> {
+    /// Verifies a file.
+    ///
+    /// # Errors
+    /// Fails if the file or its receipt can't be read, and on Ctrl-C.
+    fn of(&self, path: &Path) -> Result<VerifyReport<'a>, AnyFailure> {
+        let (args, images) = (self.args, self.images);
+        let (_, place) = user_files::place(path, self.context)?;
+        let bytes = read_image(&place)?;
+        let receipt = user_files::receipt_of(path, args.receipt.as_deref())?;
+        let find = |sha256: &Sha256Digest| original(sha256, self.originals);
+        let expect = Expectations { receipt: receipt.as_ref(), image: self.base, originals: Some(&find) };
+        let verification = images.verify_file(&bytes, &expect);
+        // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
+        // works. Nothing else may be wrong with it.
+        let open = open(images, &verification);
+        let booted = args.boot.then(|| Booting::of(&verification, images)).transpose()?;
+        let unit = self.unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
+        let ok = (open.is_some() || verification.is_valid())
+            && booted.as_ref().is_none_or(|booted| booted.ok)
+            && unit.as_ref().is_none_or(|unit| unit.ok);
+        let run = &self.context.invocation;
+        let meant = user_files::damaged(path, &bytes).map(Named::Image);
+        let mut findings = Vec::new();
+        if open.is_none() {
+            findings.extend(verification.findings.iter().map(|finding| Finding::of(finding, meant.as_ref(), run)));
+        }
+        if let Some(receipt) = &receipt
+            && args.receipt.as_ref().is_some_and(|named| *named != user_files::receipt_path(path))
+            && !verification.is_of(receipt)
+            && let Some(last) = findings.last_mut()
+        {
+            let verify = run.again().without("receipt").with("files", path);
+            last.steps.push(WordedStep::run("verify it without that receipt", verify));
+        }
+        let library = &images.library;
+        let known = verification.base.filter(|base| library.images().contains_key(base));
+        let version = verification.image.as_ref().map(Image::version).filter(|_| open.is_none());
+        Ok(VerifyReport {
+            file: path.display().to_string(),
+            ok,
+            sha256: Some(verification.sha256),
+            version,
+            image: known.map(|base| library.image_name(&base)),
+            words: words(library, &verification, open.as_ref()),
+            open,
+            patches: patches(&verification),
+            findings,
+            differences: verification.differences,
+            booted,
+            unit,
+            len: bytes.len(),
+        })
+    }
+}
+
+impl VerifyReport<'_> {
+    fn print(&self, args: &Args) {
+        let verdict = if self.ok { "ok" } else { "FAILED" };
+        outln!("{}: {verdict}: {}", self.file.shown(), self.words.shown());
+        if args.hunks || args.files.len() == 1 {
+            print_hunks(&self.patches);
+        }
+        // What stops it comes before what is unknown about it.
+        if let Some(booted) = self.booted.as_ref().filter(|booted| !booted.ok) {
+            booted.print();
+        }
+        for Finding { code, message, steps } in &self.findings {
+            outln!("  {} [{code}]", message.shown());
+            for line in lines(steps) {
+                outln!("    {line}");
+            }
+        }
+        self.print_differences();
+        match &self.booted {
+            Some(booted) if booted.ok => booted.print(),
+            None if self.open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
+            Some(_) | None => {}
+        }
+        if let Some(unit) = &self.unit {
+            unit.print();
+        }
+    }
+
+    /// Prints the bytes that differ, unless it is another image altogether.
+    fn print_differences(&self) {
+        let count = self.differences.len();
+        let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();
+        if self.differences.iter().filter(is_another).count() > self.len / ANOTHER {
+            return outln!(
+                "  {count} bytes differ: it is another image than the one that it is compared with; --json lists them"
+            );
+        }
+        if count == 0 {
+            return;
+        }
+        let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| format!("{byte:02x}"));
+        let row = |Difference { file_offset, flash_address, address, expected, found }: &Difference| {
+            [
+                format!("{:#07x}", file_offset.0),
+                format!("{:#08x}", flash_address.0),
+                address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
+                byte(*expected),
+                byte(*found),
+            ]
+        };
+        let shown = self.differences.iter().take(MAX_SHOWN).map(row);
+        table::print(["file offset", "flash", "address", "expected", "found"], shown);
+        if count > MAX_SHOWN {
+            outln!("  and {} more bytes; --json lists them all", count - MAX_SHOWN);
+        }
+    }
 }
 
 /// The open firmware in an image with which nothing else is wrong; `None` for any other image.
@@ -388,24 +479,14 @@ fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
     images.identify(verification.image.as_ref()?).firmware.open().cloned()
 }
 
-/// Returns the failure of open firmware with which nothing is wrong but its length. An image that has a known version is
-/// not booted to find out.
-fn too_long_open(verification: &Verification<'_>) -> Option<Failure> {
-    let image = verification.image.as_ref().filter(|_| verification.is_unknown_alone())?;
-    if image.file_len() <= Part::One.max_len() || verification.compared.is_some() {
-        return None;
-    }
-    let is_open = boot::enumerated(image)?.state == BridgeState::OpenFirmware;
-    is_open.then(|| OpenImage::too_long(image))
-}
-
-/// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.
+/// Reads a file, whose container may be damaged. An empty file is an input error like a missing one: there is nothing to
+/// verify.
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
-    let bytes = user_files::read_image(path)?;
-    if bytes.is_empty() {
-        user_files::parse(path, &bytes)?;
+    let (bytes, kind) = user_files::look(path)?;
+    match kind {
+        FileKind::DamagedImage | FileKind::Unknown if bytes.len() <= MAX_FILE_LEN => Ok(bytes),
+        kind => user_files::image_of(path, &bytes, kind).map(|_| bytes),
     }
-    Ok(bytes)
 }
 
 fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, Failure> {
@@ -420,9 +501,9 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, Failure> {
 /// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file, so
 /// that nothing is read or built for good files. A cache that can't be read counts as empty: the report only gets
 /// shorter.
-pub(super) fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
-    if let Some(file) = named.iter().find(|file| file.sha256 == *sha256) {
-        return Some(file.image.clone());
+pub(super) fn original(sha256: &Sha256Digest, named: &[Image]) -> Option<Image> {
+    if let Some(image) = named.iter().find(|image| image.sha256() == *sha256) {
+        return Some(image.clone());
     }
     let cached = || {
         let manifests = crate::embedded::manifests(&[]).ok()?;
@@ -431,7 +512,7 @@ pub(super) fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Ima
     Some(practice::image()).filter(|image| image.sha256() == *sha256).or_else(cached)
 }
 
-fn summary(library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>) -> String {
+fn words(library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>) -> String {
     if let Some(open) = open {
         return open.to_string();
     }
@@ -450,110 +531,5 @@ pub(super) fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'
             verification.patches.iter().map(|patch| PatchOnImage::new(patch, &base, original, image)).collect()
         }
         _ => Vec::new(),
-    }
-}
-
-/// Prints what is wrong with a file.
-fn print_wrong(path: &Path, bytes: &[u8], verification: &Verification<'_>, run: &Invocation) {
-    let meant = user_files::damaged(path, bytes).map(Named::Image);
-    for finding in &verification.findings {
-        let finding = finding.coded();
-        outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding));
-        let named: Vec<Named> = finding.named().into_iter().chain(meant.clone()).collect();
-        for line in lines(&worded(errors::advice(finding), run, &named)) {
-            outln!("    {line}");
-        }
-    }
-    let count = verification.differences.len();
-    let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();
-    if verification.differences.iter().filter(is_another).count() > bytes.len() / ANOTHER {
-        outln!("  {count} bytes differ: it is another image than the one that it is compared with; --json lists them");
-    } else if count > 0 {
-        print_differences(&verification.differences);
-        if count > MAX_SHOWN {
-            outln!("  and {} more bytes; --json lists them all", count - MAX_SHOWN);
-        }
-    }
-}
-
-/// Returns the command that verifies a file without the receipt that was named, if that is another file's.
-fn without_receipt(
-    args: &Args,
-    path: &Path,
-    receipt: Option<&Receipt>,
-    verification: &Verification<'_>,
-) -> Option<String> {
-    let named = args.receipt.as_ref()?;
-    if verification.is_of(receipt?) || *named == user_files::receipt_path(path) {
-        return None;
-    }
-    Some(format!("asmpatch verify {}", shell::path(path)))
-}
-
-fn print_differences(differences: &[Difference]) {
-    let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| format!("{byte:02x}"));
-    let row = |Difference { file_offset, flash_address, address, expected, found }: &Difference| {
-        [
-            format!("{:#07x}", file_offset.0),
-            format!("{:#08x}", flash_address.0),
-            address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
-            byte(*expected),
-            byte(*found),
-        ]
-    };
-    let shown = differences.iter().take(MAX_SHOWN).map(row);
-    table::print(["file offset", "flash", "address", "expected", "found"], shown);
-}
-
-/// Returns the report on the file alone.
-fn report<'a>(
-    path: &Path,
-    library: &Library,
-    verification: Verification<'a>,
-    open: Option<OpenImage>,
-    run: &Invocation,
-) -> VerifyReport<'a> {
-    VerifyReport {
-        file: path.display().to_string(),
-        sha256: Some(verification.sha256),
-        version: if open.is_none() { verification.image.as_ref().map(Image::version) } else { None },
-        image: verification
-            .base
-            .filter(|base| library.images().contains_key(base))
-            .map(|base| library.image_name(&base)),
-        open,
-        patches: patches(&verification),
-        findings: verification.findings.iter().map(|finding| Finding::of(finding, run)).collect(),
-        differences: verification.differences,
-        ..VerifyReport::default()
-    }
-}
-
-/// The report on a file that was not verified.
-fn unread<'a>(path: &Path, failure: &AnyFailure, run: &Invocation) -> VerifyReport<'a> {
-    let findings = vec![Finding::of(failure, run)];
-    VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use asm2464::Coded as _;
-    use asm2464_chip::practice;
-
-    use super::*;
-
-    #[test]
-    fn open_firmware_that_part_1_does_not_hold_is_named() {
-        let images = Images::from(crate::embedded::patches().unwrap());
-        let of_len = |len: usize| {
-            let mut body = practice::open_image().body().to_vec();
-            body.resize(body.len() + len - practice::open_image().file_len(), 0);
-            let image = Image::from_body(body).unwrap();
-            too_long_open(&images.verify(&image, &Expectations::default()))
-        };
-        assert!(of_len(Part::One.max_len()).is_none());
-        let failure = of_len(Part::One.max_len() + 1).unwrap();
-        assert_eq!(failure.code(), "asmpatch::image::open_too_long");
-        assert!(failure.to_string().contains("at most 65280 bytes: it has 65281"), "{failure}");
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs};
 use super::context::Context;
 use crate::cli::errors::Exit;
-use crate::cli::user_files::{self, ImageFile};
+use crate::cli::user_files;
 use crate::cli::verify;
 
 use crate::failure::in_file;
@@ -271,20 +271,20 @@ impl ImageToWrite {
     fn read(args: &Args, context: &Context) -> Result<Self, AnyFailure> {
         let (named, place) = user_files::place(&args.file, context)?;
         let file = place.as_path();
-        let read = ImageFile::read(file)?;
+        let image = user_files::image(file)?;
         let receipt = user_files::receipt_of(file, args.receipt.as_deref())?;
         let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
         let images = context.images(library);
         let library = &images.library;
         let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
         let expect = Expectations { receipt: receipt.as_ref(), originals: Some(&originals), ..Expectations::default() };
-        let verification = images.verify(&read.image, &expect);
+        let verification = images.verify(&image, &expect);
         if !verification.is_valid() && !verification.lacks_only_a_base() {
             let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
             let why = format!("verification failed: {}", findings.join("; "));
             return Err(unverified(file, &why).into());
         }
-        let proof = images.prove(&read.image)?;
+        let proof = images.prove(&image)?;
         let firmware = &proof.known.firmware;
         let unknown = unknown(&verification, &images, firmware);
         if let Some(unknown) = &unknown {
@@ -305,7 +305,7 @@ impl ImageToWrite {
             }
             (_, None) => firmware.to_string(),
         };
-        let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&read.sha256));
+        let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&proof.known.sha256));
         let subject = NewFirmware { proof, unknown, from_virtual: false, serial_given: args.gives_serial() };
         Ok(Self { subject, named, images, words, edits })
     }

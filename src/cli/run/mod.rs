@@ -26,7 +26,7 @@ use super::arguments::{PcapArgs, TransportArg};
 use super::context::Context;
 use super::errors::Exit;
 use super::print;
-use super::user_files::{ImageFile, code_address};
+use super::user_files::{self, code_address};
 
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.
 const TRACE_KEPT: usize = 20_000;
@@ -142,14 +142,14 @@ pub(super) enum EventKind {
 /// Fails if the file is not an image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't
 /// be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let file = ImageFile::read(&args.file)?;
+    let image = user_files::image(&args.file)?;
     let commands = commands::planned(args)?;
-    let symbols = args.author.symbols(&args.file, &file.image)?;
+    let symbols = args.author.symbols(&args.file, &image)?;
     let speed = match args.speed {
         SpeedArg::Super => Speed::Super,
         SpeedArg::High => Speed::High,
     };
-    let mut driver = boot::powered_on(&file.image, speed);
+    let mut driver = boot::powered_on(&image, speed);
     if args.gpu {
         let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
         driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
@@ -179,8 +179,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 
     let mut report = RunReport {
         file: args.file.display().to_string(),
-        version: Some(file.image.version()).filter(|version| version.has_date()).map(|version| version.to_string()),
-        version_words: file.image.version().words(),
+        version: Some(image.version()).filter(|version| version.has_date()).map(|version| version.to_string()),
+        version_words: image.version().words(),
         ..RunReport::default()
     };
     let answered = match enumerated(&mut driver) {

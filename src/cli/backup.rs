@@ -15,10 +15,10 @@ use asm2464::{AnyFailure, Failure, Kind};
 use serde::Serialize;
 
 use super::arguments::{BackupPlace, PortArgs};
-use super::context::{Context, ErrorJson};
+use super::context::Context;
 use super::flash::Screen;
 use super::{print, table, user_files};
-use crate::cli::errors::Exit;
+use crate::cli::errors::{ErrorJson, Exit};
 use crate::cli::interrupt;
 
 /// Save a unit's configuration blocks and firmware, with digests.

@@ -247,17 +247,17 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
             damaged[0x2000] ^= 0x01;
             atomic::write(Path::new("damaged.bin"), &damaged)?;
         }
-        if context.is_verbose() {
+        if context.is_verbose {
             outln!("\n{} {}", format!("{number} {}.", step.name).bold().cyan(), step.what_for);
             outln!("  {}", format!("$ asmpatch {}", step.line).dimmed());
         }
         let said = command(step, context)?;
-        if !context.is_verbose() {
+        if !context.is_verbose {
             proved(step.name, &(step.proved)(&said));
         }
     }
     interrupt.check()?;
-    if context.is_verbose() {
+    if context.is_verbose {
         let what_for = "A kernel goes in over USB and PCIe and runs on the GPU, which sends its result back.";
         outln!("\n{} {what_for}", format!("{} compute.", STEPS.len() + 1).bold().cyan());
     }
@@ -267,7 +267,7 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
 /// Runs a step's command as the program does, and returns its JSON document. With `--verbose` it prints its own text
 /// instead.
 fn command(step: &DemoStep, context: &Context) -> Result<Value, AnyFailure> {
-    let is_json = !context.is_verbose();
+    let is_json = !context.is_verbose;
     let mut words = vec!["asmpatch"];
     words.extend(step.line.split(' '));
     if is_json {
@@ -279,9 +279,9 @@ fn command(step: &DemoStep, context: &Context) -> Result<Value, AnyFailure> {
     let command = Cli::from_arg_matches(&matches).map_err(refused)?.command;
     let context = context.of_step(is_json, run);
     let (ended, said) = if is_json {
-        print::collect(|| dispatch(command, &context))
+        print::collect(|| dispatch(command, &context).0)
     } else {
-        (dispatch(command, &context), String::new())
+        (dispatch(command, &context).0, String::new())
     };
     let ended = ended?;
     if ended != step.ends {
@@ -305,7 +305,7 @@ fn computed(context: &Context, at: Bdf, product: [u8; 4], cycles: u32, counts: [
     let [c0, c1, c2, c3] = product;
     let [[a0, a1, a2, a3], [b0, b1, b2, b3]] = MATRICES;
     let product = format!("[{a0} {a1}; {a2} {a3}] x [{b0} {b1}; {b2} {b3}] = [{c0} {c1}; {c2} {c3}]");
-    if !context.is_verbose() {
+    if !context.is_verbose {
         return proved("compute", &format!("{product} on the GPU as on the host"));
     }
     outln!("tiny-gpu at {at}: program and matrices written and started by {job}");
@@ -325,7 +325,7 @@ fn next(context: &Context, kept: Option<&Path>) {
     outln!("\n{}", "With a real dock".bold());
     outln!("{ROADS}");
     outln!("Then: `asmpatch doctor` (can a runtime start?), `asmpatch bench` (how fast?)");
-    let whole = if context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
+    let whole = if context.is_verbose { "" } else { "Each step whole: `asmpatch demo -v`. " };
     outln!("{whole}Read on: `asmpatch help first-steps`");
     outln!("A stopped flash can be finished or undone: `asmpatch help recovery`");
 }

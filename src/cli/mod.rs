@@ -118,50 +118,35 @@ enum CliCommand {
     Help(help::Args),
 }
 
-impl CliCommand {
-    /// Whether the command's output is all that it is for. The others change a unit or write files, and have done so
-    /// whether or not anybody reads what they say.
-    const fn only_prints(&self) -> bool {
-        match self {
-            Self::Info(_) | Self::Verify(_) | Self::List(_) | Self::Doctor(_) | Self::Bench(_) | Self::Run(_) => true,
-            Self::Disasm(_) | Self::Udev(_) | Self::Man(_) | Self::Completions(_) | Self::Help(_) => true,
-            Self::Config(command) => command.only_prints(),
-            Self::Pcie(args) => args.only_prints(),
-            Self::Xdata(command) => command.only_prints(),
-            Self::Download(_) | Self::Patch(_) | Self::Unpatch(_) | Self::Wrap(_) | Self::MakePatch(_) => false,
-            Self::Backup(_) | Self::Flash(_) | Self::Restore(_) | Self::Reset(_) => false,
-            Self::Virtual(_) | Self::Demo(_) => false,
-        }
-    }
-}
-
-fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> {
+/// Runs a command. Returns how it ended, and whether its output is all that it is for: the other commands change a unit or
+/// write files, and have done so whether or not anybody reads what they say.
+fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFailure>, bool) {
     match command {
-        CliCommand::Download(args) => download::run(&args, context),
-        CliCommand::Info(args) => info::run(&args, context),
-        CliCommand::Patch(args) => patch::run(&args, context),
-        CliCommand::Unpatch(args) => unpatch::run(&args, context),
-        CliCommand::Verify(args) => verify::run(&args, context),
-        CliCommand::List(args) => list::run(&args, context),
-        CliCommand::Backup(args) => backup::run(&args, context),
-        CliCommand::Flash(args) => flash::run(&args, context),
-        CliCommand::Restore(args) => restore::run(&args, context),
-        CliCommand::Config(command) => config::run(&command, context),
-        CliCommand::Doctor(args) => doctor::run(&args, context),
-        CliCommand::Reset(args) => reset::run(&args, context),
-        CliCommand::Pcie(args) => pcie::run(&args, context),
-        CliCommand::Xdata(command) => xdata::run(&command, context),
-        CliCommand::Bench(args) => bench::run(&args, context),
-        CliCommand::Wrap(args) => wrap::run(&args, context),
-        CliCommand::MakePatch(args) => make_patch::run(&args, context),
-        CliCommand::Run(args) => run::run(&args, context),
-        CliCommand::Disasm(args) => disasm::run(&args, context),
-        CliCommand::Virtual(command) => virtual_unit::run(&command, context),
-        CliCommand::Demo(args) => demo::run(&args, context),
-        CliCommand::Udev(args) => help::print_udev_rules(&args, context),
-        CliCommand::Man(args) => help::write_man(&args, context),
-        CliCommand::Completions(args) => help::complete(&args, context),
-        CliCommand::Help(args) => help::run(&args, context),
+        CliCommand::Download(args) => (download::run(&args, context), false),
+        CliCommand::Info(args) => (info::run(&args, context), true),
+        CliCommand::Patch(args) => (patch::run(&args, context), false),
+        CliCommand::Unpatch(args) => (unpatch::run(&args, context), false),
+        CliCommand::Verify(args) => (verify::run(&args, context), true),
+        CliCommand::List(args) => (list::run(&args, context), true),
+        CliCommand::Backup(args) => (backup::run(&args, context), false),
+        CliCommand::Flash(args) => (flash::run(&args, context), false),
+        CliCommand::Restore(args) => (restore::run(&args, context), false),
+        CliCommand::Config(command) => (config::run(&command, context), command.only_prints()),
+        CliCommand::Doctor(args) => (doctor::run(&args, context), true),
+        CliCommand::Reset(args) => (reset::run(&args, context), false),
+        CliCommand::Pcie(args) => (pcie::run(&args, context), args.only_prints()),
+        CliCommand::Xdata(command) => (xdata::run(&command, context), command.only_prints()),
+        CliCommand::Bench(args) => (bench::run(&args, context), true),
+        CliCommand::Wrap(args) => (wrap::run(&args, context), false),
+        CliCommand::MakePatch(args) => (make_patch::run(&args, context), false),
+        CliCommand::Run(args) => (run::run(&args, context), true),
+        CliCommand::Disasm(args) => (disasm::run(&args, context), true),
+        CliCommand::Virtual(command) => (virtual_unit::run(&command, context), false),
+        CliCommand::Demo(args) => (demo::run(&args, context), false),
+        CliCommand::Udev(args) => (help::print_udev_rules(&args, context), true),
+        CliCommand::Man(args) => (help::write_man(&args, context), true),
+        CliCommand::Completions(args) => (help::complete(&args, context), true),
+        CliCommand::Help(args) => (help::run(&args, context), true),
     }
 }
 
@@ -216,13 +201,12 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let matches = command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches)?;
     let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), Invocation::of(&matches));
-    let is_output_all = cli.command.only_prints();
     // Start the log before anything else: a file that can't be written stops the command.
-    let (log, outcome) = match cli.log.start() {
+    let (log, (outcome, is_output_all)) = match cli.log.start() {
         Ok(log) => (log, dispatch(cli.command, &context)),
-        Err(error) => (None, Err(error.into())),
+        Err(error) => (None, (Err(error.into()), false)),
     };
-    let exit = outcome.unwrap_or_else(|failure| context.report_end(&failure));
+    let exit = outcome.unwrap_or_else(|failure| errors::report_end(&failure, context.json, &context.invocation));
     drop(log);
     Ok((exit, is_output_all))
 }

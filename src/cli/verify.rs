@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::advice::worded;
 use super::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
-use super::context::{Context, with_causes};
+use super::context::Context;
 use super::flash::Screen;
 use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
@@ -147,7 +147,7 @@ impl Finding {
         let finding = finding.coded();
         let named: Vec<Named> = finding.named().into_iter().chain(meant.cloned()).collect();
         let steps = worded(errors::advice(finding), run, &named);
-        Self { code: shown_code(finding), message: with_causes(finding), steps }
+        Self { code: shown_code(finding), message: errors::with_causes(finding), steps }
     }
 }
 
@@ -333,7 +333,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
                 exit = exit.max(Exit::from(failure.kind()));
                 if !args.json {
                     outln!("{}: FAILED: not verified", path.shown());
-                    context.report(failure.coded());
+                    errors::report(failure.coded(), &context.invocation);
                 }
                 let findings = vec![Finding::of(&failure, None, &context.invocation)];
                 reports.push(VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() });

@@ -14,7 +14,7 @@ use asm2464_host::bridge::Location;
 use owo_colors::OwoColorize;
 
 use super::context::Context;
-use super::errors::Exit;
+use super::errors::{self, Exit};
 use crate::cli::interrupt;
 
 /// Serve a virtual unit as a USB device, to a virtual machine.
@@ -106,7 +106,7 @@ fn print_event(context: &Context, address: &Address, event: ServerEvent) {
     let text = match event {
         ServerEvent::GivenUp(error) => {
             errln!("{}: the connection was given up", address.bold());
-            context.report(&error);
+            errors::report(&error, &context.invocation);
             return;
         }
         _ if context.is_quiet => return,

@@ -294,7 +294,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             if !documents.is_empty() {
                 outln!("");
             }
-            document.diagnosis.print(&facts.unit, context.is_verbose() || args.report.is_some());
+            document.diagnosis.print(&facts.unit, context.is_verbose || args.report.is_some());
         }
         exit = exit.max(document.diagnosis.exit());
         if let Some(path) = &args.report {

@@ -1,7 +1,8 @@
-//! The exit status of each kind of error, and the table that maps each code to a help line.
+//! What an error means to the user: the exit status of its kind, and what to do about its code.
 //!
 //! An error says what happened and where, and carries its kind and a stable code. `files` and `units` hold an entry for
-//! each code, or for several with the same advice. docs/errors.md is generated from them.
+//! each code, or for several with the same advice; docs/errors.md is generated from them. [`steps`] words the entry for
+//! the command that was run, and `report` shows error and steps as text or as JSON.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -38,7 +39,12 @@ macro_rules! entries {
 }
 
 mod files;
+mod report;
 mod units;
+
+#[cfg(test)]
+pub(in crate::cli) use self::report::FailureJson;
+pub(in crate::cli) use self::report::{ErrorJson, report, report_end, report_with, with_causes};
 
 #[cfg(test)]
 mod tests;

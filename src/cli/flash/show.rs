@@ -27,7 +27,7 @@ use serde::Serialize;
 use super::steps::{self, WordedStep};
 use super::summary::UnitResult;
 use crate::cli::bench::self_test::SelfTest;
-use crate::cli::context::{self, ErrorJson};
+use crate::cli::errors::{self, ErrorJson};
 use crate::cli::invocation::Invocation;
 use crate::cli::{print, table};
 
@@ -299,7 +299,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure, run: &Invocation) {
     let run = &run.at(&failure.unit.location);
-    context::report_with(failure, &steps::help(failure, run));
+    errors::report_with(failure, &steps::help(failure, run), run);
     let steps = WordedStep::each(&failure.steps, run);
     steps::lines(&steps).iter().for_each(|line| errln!("        {line}"));
 }
@@ -467,7 +467,7 @@ fn unit_json<'a>(
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
             let run = &run.at(&failure.unit.location);
-            let error = ErrorJson::of(&failure.error, run).at(&unit.device).with_steps(steps::help(failure, run));
+            let error = ErrorJson::with(&failure.error, steps::help(failure, run)).at(&unit.device);
             let recovery = WordedStep::each(&failure.steps, run);
             (Some(report), Some(UnitErrorJson { error, left: failure.unit.left, recovery }))
         }

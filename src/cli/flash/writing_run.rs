@@ -30,8 +30,8 @@ use super::{WritingArgs, ask, show, summary};
 use crate::cli::advice::AdvicePart;
 use crate::cli::arguments::{self, Recording, opened};
 use crate::cli::bench::self_test::{self, SelfTest};
-use crate::cli::context::{self, Context, Deadlines};
-use crate::cli::errors::{Advised, Exit};
+use crate::cli::context::{Context, Deadlines};
+use crate::cli::errors::{self, Advised, Exit};
 use crate::cli::interrupt;
 use crate::cli::invocation::Invocation;
 
@@ -207,7 +207,7 @@ impl<'a> WritingRun<'a> {
         }
         let mut screen = None;
         let follow = |units: Vec<WrittenUnit>| {
-            let says_steps = !self.args.json && !self.context.is_logged();
+            let says_steps = !self.args.json && !self.context.is_logged;
             let devices: Vec<String> = units.iter().map(|unit| unit.location.to_string()).collect();
             if devices.len() > 1 && says_steps && !self.context.is_quiet {
                 outln!("writing {} units", devices.len());
@@ -252,7 +252,7 @@ impl<'a> WritingRun<'a> {
             let Some(Examined { seen, plan, .. }) = &unit.examined else { continue };
             let heading = show::heading(seen, plan, job);
             let mut lines =
-                show::plan(seen, plan, job, &unit.terms, job.options.backup_into.as_deref(), self.context.is_verbose());
+                show::plan(seen, plan, job, &unit.terms, job.options.backup_into.as_deref(), self.context.is_verbose);
             lines.extend(
                 steps::lines(&steps::instead(unit, &self.context.invocation))
                     .iter()
@@ -318,8 +318,7 @@ impl<'a> WritingRun<'a> {
 
     /// Prints a failure of one unit, with commands for that unit, and returns its exit status.
     fn report_of(&self, unit: &FlashUnit, failure: &(dyn Coded + 'static)) -> Exit {
-        context::report(failure, &self.context.invocation.for_one(unit.location()));
-        Exit::from(failure.kind())
+        errors::report(failure, &self.context.invocation.for_one(unit.location()))
     }
 
     /// Reports the outcome of a unit and returns its exit status.

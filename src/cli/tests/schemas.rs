@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::print::Document;
 use crate::cli::{
-    backup, bench, config, context, disasm, doctor, download, flash, info, list, patch, pcie, reset, run, unpatch,
+    backup, bench, config, disasm, doctor, download, errors, flash, info, list, patch, pcie, reset, run, unpatch,
     verify, wrap, xdata,
 };
 
@@ -172,7 +172,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
             check(array_of(document::<$type>($name, <$type>::VERSION, $text)), <$type>::VERSION);
         };
     }
-    one!("error", context::FailureJson, "What any command prints with --json where it fails before it has a result.");
+    one!("error", errors::FailureJson, "What any command prints with --json where it fails before it has a result.");
     one!("backup", backup::BackupJson, "asmpatch backup --json");
     each!("backups", backup::ListedBackup, "asmpatch backup --list --json: an element a backup");
     one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, Lun, ScsiStatus, Sense, XdataAddress};
 use asm2464::{AnyFailure, Coded as _, Kind};
@@ -223,7 +224,7 @@ fn plan(paths: &[DataPath]) -> BenchPlan {
 
 fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, FakeUnit) {
     let unit = Arc::new(Mutex::new(unit));
-    let mut bridge = Bridge::new(Box::new(Wire(unit.clone())));
+    let mut bridge = Bridge::new(Box::new(Wire(unit.clone())), BridgeState::Vendor);
     let who = BenchUnit { device: "test".to_owned(), ..BenchUnit::default() };
     let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
     drop(bridge);
@@ -374,7 +375,8 @@ fn a_byte_that_comes_back_different_is_found_by_its_offset() {
 #[test]
 fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
-    let (mut bridge, plan) = (Bridge::new(Box::new(Wire(Arc::new(Mutex::new(unit()))))), plan(&DataPath::scsi()));
+    let unit = Box::new(Wire(Arc::new(Mutex::new(unit()))));
+    let (mut bridge, plan) = (Bridge::new(unit, BridgeState::Vendor), plan(&DataPath::scsi()));
     let ended = run(&mut bridge, BenchUnit::default(), &plan, Interrupt::watching(&flag), &mut |_| {});
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
 }

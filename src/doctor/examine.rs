@@ -316,7 +316,7 @@ fn exchange(probe: Probe, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exc
 /// Asks a unit that runs the vendor's firmware. Stops at the first question at which the wire fails.
 fn ask_vendor(bridge: &mut Bridge) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
-    let timeout = bridge.timeouts().short;
+    let timeout = bridge.timeout();
     for probe in Probe::ALL {
         let (command, len) = probe.command();
         let mut is_over = false;

@@ -53,7 +53,7 @@ impl Behaviour {
             return Ok(Self { state, build: Some(attached.product.clone()), ..Self::UNKNOWN });
         };
         let version = Some(bridge.firmware_version()?);
-        let timeout = bridge.timeouts().short;
+        let timeout = bridge.timeout();
         let e4_extension = match bridge.has_e4_extension(timeout) {
             Err(error) if error.is_gone() => return Err(error.into()),
             answer => answer.ok().flatten(),

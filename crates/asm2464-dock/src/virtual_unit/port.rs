@@ -7,7 +7,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, BulkOnly, Location, Monitors, OpenBridge, Port, Timeouts, Uas, UnitInfo, Watched,
+    AnyTransport, Bridge, BulkOnly, Location, Monitors, OpenBridge, Port, Uas, UnitInfo, Watched,
 };
 use tracing::info;
 
@@ -144,7 +144,7 @@ impl Port for VirtualPort {
         };
         let state = self.unit.lock().descriptors().state;
         info!("{}: opened over {} ({state})", self.location, transport.kind());
-        Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
+        Ok(Bridge::new(transport, state))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {

@@ -25,28 +25,13 @@ const ATTENTIONS: usize = 3;
 
 /// Time limit of reading 64 KiB of SPI flash.
 const FLASH_READ_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Time limits by kind of command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// All other commands: those that the unit answers from memory, E0, READ(16), WRITE(16).
-    pub short: Duration,
-    /// E1 and E3. Allows for 64 KiB of SPI flash: sixteen 4 KiB sector erases at up to 0.4 s by NOR data sheets, and
-    /// the pages.
-    pub flash_write: Duration,
-}
-
-impl Timeouts {
-    /// Time limits for firmware.
-    pub const FIRMWARE: Self = Self { short: Duration::from_secs(5), flash_write: Duration::from_secs(60) };
-    /// Time limits for the boot loader, which is slow. Source: openpilot's flasher.
-    pub const BOOT_LOADER: Self = Self { short: Duration::from_secs(30), flash_write: Duration::from_secs(30) };
-
-    /// Time limits for a unit in this state.
-    pub fn of(state: BridgeState) -> Self {
-        if state == BridgeState::BootLoader { Self::BOOT_LOADER } else { Self::FIRMWARE }
-    }
-}
+/// Time limit of E1 and E3 on firmware. Allows for 64 KiB of SPI flash: sixteen 4 KiB sector erases at up to 0.4 s by NOR
+/// data sheets, and the pages.
+const FLASH_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of all other commands on firmware: those that it answers from memory, E0, READ(16), WRITE(16).
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of every command on the boot loader, which is slow. Source: openpilot's flasher.
+const BOOT_LOADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A bridge: the typed commands of [`Command`] over a transport.
 ///
@@ -54,25 +39,20 @@ impl Timeouts {
 /// sent again.
 pub struct Bridge {
     transport: AnyTransport,
-    timeouts: Timeouts,
+    state: BridgeState,
     /// The running firmware's version, once it was read.
     version: Option<FirmwareVersion>,
 }
 
 impl Bridge {
-    /// Creates a bridge over this transport.
-    pub fn new(transport: AnyTransport) -> Self {
-        Self::with_timeouts(transport, Timeouts::FIRMWARE)
+    /// Creates a bridge over this transport to a unit in this state, which decides how long commands may take.
+    pub fn new(transport: AnyTransport, state: BridgeState) -> Self {
+        Self { transport, state, version: None }
     }
 
-    /// Creates a bridge with these time limits.
-    pub fn with_timeouts(transport: AnyTransport, timeouts: Timeouts) -> Self {
-        Self { transport, timeouts, version: None }
-    }
-
-    /// The time limits.
-    pub const fn timeouts(&self) -> Timeouts {
-        self.timeouts
+    /// Time limit of a command, unless it reads or writes the flash.
+    pub fn timeout(&self) -> Duration {
+        if self.state == BridgeState::BootLoader { BOOT_LOADER_TIMEOUT } else { TIMEOUT }
     }
 
     /// The transport, for streams of commands.
@@ -320,8 +300,10 @@ impl Bridge {
     fn settled(&mut self, lun: Lun, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
         let timeout = match command {
             Command::FlashRead { .. } => FLASH_READ_TIMEOUT,
-            Command::ConfigWrite(_) | Command::FlashWrite { .. } => self.timeouts.flash_write,
-            _ => self.timeouts.short,
+            Command::ConfigWrite(_) | Command::FlashWrite { .. } if self.state != BridgeState::BootLoader => {
+                FLASH_WRITE_TIMEOUT
+            }
+            _ => self.timeout(),
         };
         let cdb = command.cdb();
         let mut attentions = 0;
@@ -378,7 +360,7 @@ impl Bridge {
     /// # Errors
     /// [`CommandError`] of the first step that failed. Later steps may have been carried out.
     pub fn xdata_steps(&mut self, steps: &mut [XdataStep<'_>]) -> Result<(), CommandError> {
-        let timeout = self.timeouts().short;
+        let timeout = self.timeout();
         let depth = self.transport_mut().max_depth();
         let mut script = Script { steps, next: 0, failure: None };
         self.transport_mut().run(&mut script, depth, timeout)?;
@@ -539,11 +521,16 @@ mod tests {
             (64, 32, "short_xdata"),
         ] {
             let mut buffer = vec![0; expected];
-            let error =
-                Bridge::new(Box::new(Brings(found))).xdata_read(XdataAddress::main(0xF000), &mut buffer).unwrap_err();
+            let error = Bridge::new(Box::new(Brings(found)), BridgeState::Vendor)
+                .xdata_read(XdataAddress::main(0xF000), &mut buffer)
+                .unwrap_err();
             assert!(error.to_string().contains(&format!("{found} of {expected} bytes")), "{error}");
             assert_eq!(error.code(), format!("asm2464::bridge::{why}"), "{expected}, {found}");
         }
-        assert_eq!(Bridge::new(Box::new(Brings(4096))).xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]), Ok(()));
+        assert_eq!(
+            Bridge::new(Box::new(Brings(4096)), BridgeState::Vendor)
+                .xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]),
+            Ok(())
+        );
     }
 }

@@ -52,7 +52,7 @@ pub mod uas;
 
 pub use asm2464::TransportKind;
 pub use bulk_only::BulkOnly;
-pub use client::{Bridge, Timeouts, XdataStep};
+pub use client::{Bridge, XdataStep};
 pub use error::{CommandError, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{

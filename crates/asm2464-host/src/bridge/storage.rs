@@ -76,61 +76,44 @@ impl Storage {
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn ask(bridge: &mut Bridge) -> Result<Self, CommandError> {
         let mut storage = Self::default();
-        if let Err(error) = storage.ask_variables(bridge) {
+        if let Err(error) = storage.ask_all(bridge) {
             storage.failed = Some(failed(bridge, error)?);
-        }
-        if storage.failed.is_some() || storage.by_variables().is_some() {
-            return Ok(storage);
-        }
-        storage.ask_lun_0(bridge)?;
-        if storage.failed.is_none() {
-            storage.ask_bays(bridge)?;
         }
         Ok(storage)
     }
 
-    fn ask_lun_0(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
-        match medium(bridge, Lun::ZERO) {
-            Ok((capacity, is_not_ready)) => (self.capacity, self.is_not_ready) = (capacity, is_not_ready),
-            Err(error) => {
-                self.failed = Some(failed(bridge, error)?);
-                return Ok(());
-            }
+    fn ask_all(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
+        self.ask_variables(bridge)?;
+        if self.by_variables().is_some() {
+            return Ok(());
         }
+        self.ask_lun_0(bridge)?;
+        self.ask_bays(bridge)
+    }
+
+    fn ask_lun_0(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
+        (self.capacity, self.is_not_ready) = medium(bridge, Lun::ZERO)?;
         match bridge.identify() {
             // A bridge that answers with zeros has no SSD.
             Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => self.model = Some(model(&data[MODEL])),
             // Refused or short: no device behind the bridge speaks NVMe, or it is not ready.
             Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => {}
-            Err(error) => {
-                let error = failed(bridge, error)?;
-                // Without a medium, a hanging SSD looks the same.
-                self.failed = self.capacity.is_none().then_some(error);
-                return Ok(());
-            }
+            // Without a medium, a hanging SSD looks the same.
+            Err(error) if self.capacity.is_none() => return Err(error),
+            Err(error) => return failed(bridge, error).map(drop),
         }
         // The questions made the firmware search, if nothing has before.
         if self.capacity.is_none()
             && self.model.is_none()
             && let Some(variables) = self.version.and_then(Variables::of)
         {
-            match bridge.xdata_byte(XdataAddress::main(variables.ssd_found())) {
-                Ok(found) => self.found_after = Some(found),
-                Err(error) => self.failed = Some(failed(bridge, error)?),
-            }
+            self.found_after = Some(bridge.xdata_byte(XdataAddress::main(variables.ssd_found()))?);
         }
         Ok(())
     }
 
     fn ask_bays(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
-        let luns = match bridge.other_luns() {
-            Ok(luns) => luns,
-            Err(error) => {
-                self.failed = Some(failed(bridge, error)?);
-                return Ok(());
-            }
-        };
-        for lun in luns {
+        for lun in bridge.other_luns()? {
             match Bay::ask(bridge, lun) {
                 Ok(bay) => self.bays.push(bay),
                 Err(error) => {
@@ -289,7 +272,7 @@ impl Bridge {
     }
 
     fn answers_no_medium(&mut self, lun: Lun, command: Command, buffer: &mut [u8]) -> Result<bool, CommandError> {
-        let timeout = self.timeouts().short;
+        let timeout = self.timeout();
         match self.execute_on(lun, command, DataPhase::In(buffer), timeout) {
             Ok(completion) => {
                 Ok(completion.status == ScsiStatus::CheckCondition && completion.sense.is_some_and(Sense::is_no_medium))
@@ -338,6 +321,7 @@ mod tests {
     use std::time::Duration;
 
     use asm2464::TransportKind;
+    use asm2464::firmware::BridgeState;
 
     use super::super::error::{TransportError, TransportErrorKind};
     use super::*;
@@ -431,13 +415,13 @@ mod tests {
     fn unit(version: [u8; 6], xdata: &[(u16, u8)]) -> (Bridge, Asked) {
         let fake = fake(version, xdata);
         let asked = fake.asked.clone();
-        (Bridge::new(Box::new(fake)), asked)
+        (Bridge::new(Box::new(fake), BridgeState::Vendor), asked)
     }
 
     /// A unit of an unknown version with this answer to REPORT LUNS.
     fn listing(luns: Vec<u8>, bays: &[(u8, Result<[u8; 8], Sense>)]) -> Bridge {
         let bays = bays.iter().copied().collect();
-        Bridge::new(Box::new(Fake { luns: Some(luns), bays, ..fake(UNKNOWN, &[]) }))
+        Bridge::new(Box::new(Fake { luns: Some(luns), bays, ..fake(UNKNOWN, &[]) }), BridgeState::Vendor)
     }
 
     /// A unit of an unknown version that lists LUN 0 and these, with their answers to READ CAPACITY.

@@ -130,9 +130,13 @@ impl<P: Pipes> Uas<P> {
             self.ask_for_status()?;
         }
         let unit = CommandIu { tag: tag_of(at), lun: job.lun.into(), cdb: job.cdb }.to_bytes();
-        let command = self.slots[at].transfers[CommandPart::Command as usize];
+        let command = self.transfer(at, CommandPart::Command);
         self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
         self.submit(at, Endpoint::Command, unit.len())
+    }
+
+    fn transfer(&self, at: usize, part: CommandPart) -> TransferId {
+        self.slots[at].transfers[part as usize]
     }
 
     /// Submits a slot's transfer for this endpoint.
@@ -142,7 +146,7 @@ impl<P: Pipes> Uas<P> {
             Endpoint::DataIn | Endpoint::DataOut => CommandPart::Data,
             Endpoint::Status => CommandPart::Status,
         };
-        let transfer = self.slots[at].transfers[part as usize];
+        let transfer = self.transfer(at, part);
         let stream = if self.has_streams() && endpoint != Endpoint::Command { tag_of(at).0 } else { 0 };
         self.pipes.submit(transfer, endpoint, stream, len).map_err(|error| self.error_at(at, error))?;
         if let Some(busy) = &mut self.slots[at].busy {
@@ -246,7 +250,7 @@ impl<P: Pipes> Uas<P> {
 
     /// Handles an information unit for a command in flight.
     fn take_unit(&mut self, at: usize, unit: StatusIu) -> Result<Option<usize>, TransportError> {
-        let data = self.slots[at].transfers[CommandPart::Data as usize];
+        let data = self.transfer(at, CommandPart::Data);
         let Some(busy) = &mut self.slots[at].busy else { return Ok(None) };
         match unit {
             StatusIu::Sense { status, sense, .. } => {
@@ -389,7 +393,7 @@ impl<P: Pipes> Uas<P> {
         }
         let len = workload.buffer_len();
         for at in 0..depth {
-            let data = self.slots[at].transfers[CommandPart::Data as usize];
+            let data = self.transfer(at, CommandPart::Data);
             self.pipes.reserve(data, len).map_err(|error| error.during(PREPARING))?;
         }
         self.free.clear();
@@ -398,7 +402,7 @@ impl<P: Pipes> Uas<P> {
         let is_timed = workload.is_timed() || log::is_on();
         loop {
             while has_more && let Some(&at) = self.free.last() {
-                let data = self.slots[at].transfers[CommandPart::Data as usize];
+                let data = self.transfer(at, CommandPart::Data);
                 match workload.next(&mut self.pipes.buffer(data)[..len]) {
                     Some(job) => {
                         self.free.pop();
@@ -453,7 +457,7 @@ impl<P: Pipes> Uas<P> {
         self.free.push(at);
         let Busy { job, started, moved, end: Some((status, sense)), .. } = busy else { return true };
         let completion = CommandEnd { transferred: moved, status, sense };
-        let buffer = self.pipes.buffer(self.slots[at].transfers[CommandPart::Data as usize]);
+        let buffer = self.pipes.buffer(self.transfer(at, CommandPart::Data));
         let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
         let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
         log::answered(&job, &completion, buffer, elapsed);
@@ -470,7 +474,7 @@ impl<P: Pipes> Uas<P> {
     /// unit did not take, has timed out.
     fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
         for at in 0..self.slots.len() {
-            let data = self.slots[at].transfers[CommandPart::Data as usize];
+            let data = self.transfer(at, CommandPart::Data);
             let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline.is_some_and(|at| at <= now))
             else {
                 continue;

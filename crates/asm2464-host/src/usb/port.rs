@@ -16,7 +16,7 @@ use super::forced_exit::GATE;
 use super::lock::UnitLock;
 use super::sysfs::{Sysfs, refuse_mounted};
 use super::{KnownUnits, power};
-use crate::bridge::{Bridge, Location, Monitors, OpenBridge, Port, PortPath, Timeouts, UnitInfo};
+use crate::bridge::{Bridge, Location, Monitors, OpenBridge, Port, PortPath, UnitInfo};
 
 /// Time for which a unit that has just restarted may be busy: udev sets its permissions, and the kernel's driver
 /// identifies it.
@@ -97,13 +97,13 @@ impl UsbPort {
                 return Err(Failure::new(Kind::Device.code("asm2464::usb::no_streams"), message).into());
             }
             self.seen = Some(found.address());
-            return Ok(Bridge::with_timeouts(transport, Timeouts::of(state)));
+            return Ok(Bridge::new(transport, state));
         }
         let device = open_bulk_only(&found, self.woken == Some(found.address()))?;
         // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
         self.woken = if state == BridgeState::BootLoader { self.seen } else { None };
-        Ok(Bridge::with_timeouts(super::bulk_only(&found, device)?, Timeouts::of(state)))
+        Ok(Bridge::new(super::bulk_only(&found, device)?, state))
     }
 
     /// Opens the unit. Retries only while a unit that has just restarted settles, until Ctrl-C: see `SETTLING`.

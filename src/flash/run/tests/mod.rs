@@ -263,7 +263,7 @@ impl Port for FakePort {
         if self.is_held() {
             return Err(FlashError::not_back(Duration::ZERO).into());
         }
-        Ok(Bridge::new(Box::new(Wire(self.unit.clone(), self.connections.clone()))))
+        Ok(Bridge::new(Box::new(Wire(self.unit.clone(), self.connections.clone())), BridgeState::Vendor))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {

@@ -64,7 +64,8 @@ fn ready_unit(scenario: &str) -> VirtualUnit {
 }
 
 fn bulk_only(unit: VirtualUnit) -> Bridge {
-    Bridge::new(Box::new(BulkOnly::new(VirtualPipes::open(&SharedUnit::new(unit)).unwrap()).unwrap()))
+    let state = unit.descriptors().state;
+    Bridge::new(Box::new(BulkOnly::new(VirtualPipes::open(&SharedUnit::new(unit)).unwrap()).unwrap()), state)
 }
 
 fn port(unit: VirtualUnit) -> VirtualPort {

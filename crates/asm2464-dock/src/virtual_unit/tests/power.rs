@@ -290,7 +290,8 @@ fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
         ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
     ] {
         let unit = SharedUnit::new(unit(never_done));
-        let mut bridge = Bridge::new(Box::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap()));
+        let mut bridge =
+            Bridge::new(Box::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap()), BridgeState::Vendor);
         let block = bridge.read_config(BlockIndex::Zero).unwrap();
         bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
         unit.lock().unplug();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
 use asm2464::scsi::ScsiStatus;
 use asm2464_chip::chip::{self, Fabric, TlpRequest};
 use asm2464_host::bridge::{Bridge, CommandEnd, Transport, TransportError, TransportKind, Workload};
@@ -125,7 +126,7 @@ impl Transport for Wire {
 
 fn survey(late: usize) -> (Survey, Registers) {
     let registers = Arc::new(Mutex::new(Registers::new(late)));
-    let mut bridge = Bridge::new(Box::new(Wire(registers.clone())));
+    let mut bridge = Bridge::new(Box::new(Wire(registers.clone())), BridgeState::Vendor);
     let found = Pcie::new(&mut VendorTlp::new(&mut bridge), &mut Counted::new()).survey(Scope::USUAL).unwrap();
     drop(bridge);
     (found, Arc::into_inner(registers).unwrap().into_inner().unwrap())

@@ -4,6 +4,7 @@ mod liar;
 
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
 use asm2464::scsi::uas::{StatusIu, Tag};
 use asm2464::scsi::{Command, Lun, ScsiStatus, Sense, XdataAddress};
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
@@ -92,7 +93,7 @@ fn a_refused_command_returns_its_sense_data_and_its_data_transfer() {
     let cdb = asm2464::scsi::Cdb::new(&[0xE0, 0x77, 0, 0, 0, 0]).unwrap();
     let completion = engine.execute(&cdb, DataPhase::In(&mut buffer), SECOND).unwrap();
     assert_eq!((completion.transferred, completion.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
-    Bridge::new(Box::new(engine)).inquiry().unwrap();
+    Bridge::new(Box::new(engine), BridgeState::Vendor).inquiry().unwrap();
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn each_fault_of_the_wire_ends_in_an_error_or_a_status_and_the_next_command_work
     for speed in ["super", "high"] {
         for (kind, is_expected) in faults {
             let scenario = format!("speed = \"{speed}\"\n[[fault]]\nkind = \"{kind}\"\nopcode = 0xE0\n");
-            let mut bridge = Bridge::new(Box::new(engine(&unit(&scenario))));
+            let mut bridge = Bridge::new(Box::new(engine(&unit(&scenario))), BridgeState::Vendor);
             let error = bridge.read_config(asm2464::firmware::BlockIndex::Zero).unwrap_err();
             assert!(is_expected(&error), "{speed} {kind}: {error:?}");
             bridge.inquiry().unwrap();

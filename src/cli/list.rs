@@ -91,6 +91,22 @@ pub(super) struct ListedUnit {
 }
 
 impl ListedUnit {
+    /// A unit that was not asked anything.
+    fn unasked(unit: UnitInfo, known_as: Option<KnownDevice>, disks: Vec<BayDisk>) -> Self {
+        Self {
+            known_as,
+            version: None,
+            open_build: None,
+            firmware: unit.state.to_string(),
+            behind: None,
+            disks,
+            unread: None,
+            notes: Vec::new(),
+            steps: Vec::new(),
+            unit,
+        }
+    }
+
     /// Adds steps, each as a note, too.
     fn advise(&mut self, steps: Vec<WordedStep>) {
         self.notes.extend(steps.iter().map(WordedStep::note));
@@ -179,21 +195,12 @@ fn row(
     images: &Images,
     capture: Option<&Capture>,
 ) -> ListedUnit {
-    let mut row = ListedUnit {
-        known_as: known.get(unit.id).cloned(),
-        version: None,
-        open_build: None,
-        firmware: unit.state.to_string(),
-        behind: None,
-        disks: match &unit.location {
-            Location::Port(port) => Sysfs::system().bays(port),
-            Location::Virtual(_) => Vec::new(),
-        },
-        unread: None,
-        notes: Vec::new(),
-        steps: Vec::new(),
-        unit,
+    let disks = match &unit.location {
+        Location::Port(port) => Sysfs::system().bays(port),
+        Location::Virtual(_) => Vec::new(),
     };
+    let known_as = known.get(unit.id).cloned();
+    let mut row = ListedUnit::unasked(unit, known_as, disks);
     let run = &run.at(&row.unit.location);
     if row.unit.speed.is_slow() {
         row.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", row.unit.speed));
@@ -217,57 +224,43 @@ fn row(
             row.advise(from_backups);
             row.advise(otherwise);
         }
-        BridgeState::Vendor => match running(&row.unit, args.probe, known, capture) {
-            Ok(running) => {
-                let (runs, behind) = (running.running_firmware(images), running.behind());
-                match behind {
-                    Behind::Ssd(_) if runs.answers_writes() => row.notes.push(format!("the SSD {SSD_LOST}")),
-                    Behind::Initialised(_) => {
-                        row.notes.push(INITIALISED.to_owned());
-                        row.advise(advice::steps(&Advice::EndRuntimeAndRestart, run));
-                    }
-                    _ => {}
-                }
-                row.version = running.version.map(|version| version.to_string());
-                row.behind = Some(behind.to_string());
-                row.firmware = runs.to_string();
-            }
-            Err(NotAsked::HeldBy(driver)) => {
+        BridgeState::Vendor => {
+            if !args.probe
+                && let Some(driver) = &row.unit.driver
+            {
                 row.unread = Some(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
+                return row;
             }
-            Err(NotAsked::Failed(error)) => {
-                row.unread = Some(error.to_string());
-                row.notes.extend(errors::steps(error.coded(), run).iter().map(WordedStep::note));
+            match running(&row.unit, known, capture) {
+                Ok(running) => {
+                    let (runs, behind) = (running.running_firmware(images), running.behind());
+                    match behind {
+                        Behind::Ssd(_) if runs.answers_writes() => row.notes.push(format!("the SSD {SSD_LOST}")),
+                        Behind::Initialised(_) => {
+                            row.notes.push(INITIALISED.to_owned());
+                            row.advise(advice::steps(&Advice::EndRuntimeAndRestart, run));
+                        }
+                        _ => {}
+                    }
+                    row.version = running.version.map(|version| version.to_string());
+                    row.behind = Some(behind.to_string());
+                    row.firmware = runs.to_string();
+                }
+                Err(error) => {
+                    row.unread = Some(error.to_string());
+                    row.notes.extend(errors::steps(error.coded(), run).iter().map(WordedStep::note));
+                }
             }
-        },
+        }
     }
     row
 }
 
-/// Reasons a unit was not asked what it runs.
-enum NotAsked {
-    /// This kernel driver has it.
-    HeldBy(String),
-    /// Opening or asking it failed.
-    Failed(AnyFailure),
-}
-
 /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
-fn running(
-    unit: &UnitInfo,
-    probe: bool,
-    known: &Arc<Devices>,
-    capture: Option<&Capture>,
-) -> Result<ObservedFirmware, NotAsked> {
-    if !probe && let Some(driver) = &unit.driver {
-        return Err(NotAsked::HeldBy(driver.clone()));
-    }
-    let ask = || {
-        let mut port = unit::port(known, Some(&Selector::from(&unit.location)), capture)?;
-        let mut access = Access::open(&mut *port)?;
-        Ok(ObservedFirmware::of(&mut access, unit.state)?)
-    };
-    ask().map_err(NotAsked::Failed)
+fn running(unit: &UnitInfo, known: &Arc<Devices>, capture: Option<&Capture>) -> Result<ObservedFirmware, AnyFailure> {
+    let mut port = unit::port(known, Some(&Selector::from(&unit.location)), capture)?;
+    let mut access = Access::open(&mut *port)?;
+    Ok(ObservedFirmware::of(&mut access, unit.state)?)
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.
@@ -374,18 +367,7 @@ mod tests {
     use super::*;
 
     fn row(folder: &str, serial: &str) -> ListedUnit {
-        ListedUnit {
-            unit: crate::tests::unit(&format!("virtual:{folder}"), serial),
-            known_as: None,
-            version: None,
-            open_build: None,
-            firmware: String::new(),
-            behind: None,
-            disks: Vec::new(),
-            unread: None,
-            notes: Vec::new(),
-            steps: Vec::new(),
-        }
+        ListedUnit::unasked(crate::tests::unit(&format!("virtual:{folder}"), serial), None, Vec::new())
     }
 
     #[test]

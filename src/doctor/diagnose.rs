@@ -5,7 +5,7 @@ use asm2464::firmware::BridgeState;
 use asm2464_dock::gpu_card::registers;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage};
-use asm2464_host::pcie::{Function, Survey, class_name, vendor_name};
+use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, vendor_name};
 use derive_more::Display;
 use serde::Serialize;
 
@@ -81,46 +81,35 @@ const PIPES: &str = "bulk pipes";
 /// Diagnoses a unit.
 pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
     let (firmware, runtime) = firmware(facts, wanted.runtime);
-    let topics: [(&'static str, Vec<Finding>); 14] = [
-        ("USB", vec![usb(facts)]),
-        ("suspend", suspend(facts).into_iter().collect()),
-        ("CPU", governor(facts).into_iter().collect()),
-        ("lock", locks(facts)),
-        ("access", vec![access(facts)]),
-        ("disks", disks(facts).into_iter().collect()),
-        ("firmware", vec![firmware]),
-        ("part", part(facts).into_iter().collect()),
-        ("flash", flash(facts).into_iter().collect()),
-        (PIPES, pipes(facts).into_iter().collect()),
-        (LINK, link(facts).into_iter().collect()),
-        ("12 V", supply(facts).into_iter().collect()),
-        (GPU, gpu(facts, wanted)),
-        ("bench", bench(facts)),
-    ];
-    let lines = lines(topics);
+    let mut lines = Vec::new();
+    add(&mut lines, "USB", [usb(facts)]);
+    add(&mut lines, "suspend", suspend(facts));
+    add(&mut lines, "CPU", governor(facts));
+    add(&mut lines, "lock", locks(facts));
+    add(&mut lines, "access", [access(facts)]);
+    add(&mut lines, "disks", disks(facts));
+    add(&mut lines, "firmware", [firmware]);
+    add(&mut lines, "part", part(facts));
+    add(&mut lines, "flash", flash(facts));
+    add(&mut lines, PIPES, pipes(facts));
+    add(&mut lines, LINK, link(facts));
+    add(&mut lines, "12 V", supply(facts));
+    add(&mut lines, GPU, gpu(facts, wanted));
+    add(&mut lines, "bench", bench(facts));
     let because = because(&lines);
-    let is_known = match &facts.tree {
-        Asked::NotAsked => true,
-        Asked::Failed(_) => false,
-        Asked::Is(tree) => wanted.is_known(tree),
-    };
-    let runtime = match runtime {
-        Some(_) if !because.is_empty() => None,
-        Some(_) if !is_known => Some(OWN_RUNTIME),
-        runtime => runtime,
+    let runtime = match (&facts.tree, runtime) {
+        _ if !because.is_empty() => None,
+        (Asked::Is(tree), Some(_)) if !wanted.is_known(tree) => Some(OWN_RUNTIME),
+        (_, runtime) => runtime,
     };
     Diagnosis { lines, runtime, because }
 }
 
-/// The lines of these topics.
-pub(super) fn lines(topics: impl IntoIterator<Item = (&'static str, Vec<Finding>)>) -> Vec<TopicLine> {
-    let mut lines = Vec::new();
-    for (topic, findings) in topics {
-        for (verdict, found, advice) in findings {
-            lines.push(TopicLine { topic, verdict, found, advice });
-        }
+/// Adds the findings of a topic.
+pub(super) fn add(lines: &mut Vec<TopicLine>, topic: &'static str, findings: impl IntoIterator<Item = Finding>) {
+    for (verdict, found, advice) in findings {
+        lines.push(TopicLine { topic, verdict, found, advice });
     }
-    lines
 }
 
 /// The topics that are bad, each once.
@@ -531,10 +520,6 @@ const SUPPLY_MIN_MV: u16 = 5_000;
 /// Minimum voltage of a 12 V supply without load, in millivolts: ATX allows 11.4 V. Docks work with less, and healthy
 /// ones measure up to 15.2 V. Source: sunnypilot's pull request 2023, openpilot's issue 39002, September 2026.
 const SUPPLY_USUAL_MV: u16 = 11_400;
-/// Base classes of devices that a GPU runtime may drive: display controllers, and processing accelerators. Source:
-/// PCI-SIG's class codes.
-const DISPLAY: u8 = 0x03;
-const ACCELERATOR: u8 = 0x12;
 /// Class and subclass of an SSD: non-volatile memory. Source: PCI-SIG's class codes.
 const SSD: u16 = 0x0108;
 /// The card that a virtual unit has in a demo.
@@ -574,10 +559,11 @@ impl Wanted<'_> {
     fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
         let (mut wanted, mut others) = (Vec::new(), Vec::new());
         for function in &tree.functions {
-            let is_gpu = matches!((function.class >> 16) as u8, DISPLAY | ACCELERATOR);
             match self.expected {
                 Some(expected) if PciId::of(function) == expected => wanted.push(Candidate::Expected(function)),
-                None if is_gpu => wanted.push(Candidate::Gpu(function, self.gpus.support(PciId::of(function)))),
+                None if is_gpu(function.class) => {
+                    wanted.push(Candidate::Gpu(function, self.gpus.support(PciId::of(function))))
+                }
                 _ => others.push(function),
             }
         }

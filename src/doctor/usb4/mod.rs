@@ -4,11 +4,11 @@
 //! everything behind it, and `power/control` set to `on` brings it back.
 
 use asm2464::escape::Escape as _;
-use asm2464_host::pcie::class_name;
+use asm2464_host::pcie::{class_name, is_gpu};
 use asm2464_host::usb::sysfs::{RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
 
 use super::diagnose::Verdict::{self, Bad, Good, Note, Unknown};
-use super::diagnose::{Diagnosis, Finding, bad, lines};
+use super::diagnose::{Diagnosis, Finding, add, bad};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
 
@@ -29,26 +29,21 @@ const VFIO: &str = "vfio-pci";
 /// A dock is known by its PCIe switch. Without one, any of the devices may be a dock: `beside_units` says that the host
 /// has units on USB, so that perhaps none is. Then nothing is bad, and no topic keeps a runtime from starting.
 pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>, beside_units: bool) -> Diagnosis {
-    let wanted = |device: &&TunnelledGpu| is_wanted(device, gpus, expected);
-    let behind = |dock: &TunnelledDock| -> Vec<TunnelledGpu> {
-        dock.gpus.iter().chain(&dock.others).filter(wanted).cloned().collect()
-    };
-    let cards: Vec<TunnelledGpu> = tunnels.docks.iter().flat_map(behind).collect();
+    let behind = tunnels.docks.iter().flat_map(|dock| dock.gpus.iter().chain(&dock.others));
+    let cards: Vec<&TunnelledGpu> = behind.filter(|device| is_wanted(device, gpus, expected)).collect();
     let is_ready = cards.iter().any(|card| card.driver.as_deref().is_some_and(|driver| driver != STUB));
     let is_seen = !tunnels.docks.is_empty();
     let trouble = if is_ready || (beside_units && !is_seen) { Note } else { Bad };
     // Nothing is tunnelled of a device without authorisation, so a dock whose switch is seen is another device.
     let unauthorised = if is_seen { Note } else { trouble };
-    let topics: [(&'static str, Vec<Finding>); 7] = [
-        ("USB4", tunnels.devices.iter().map(|device| authorisation(device, unauthorised)).collect()),
-        ("NVM", nvm(&tunnels.devices)),
-        ("suspend", suspend(tunnels, &cards, is_ready, trouble)),
-        ("host_reset", vec![host_reset(tunnels, is_ready)]),
-        ("dock", dock(tunnels, trouble)),
-        ("PCIe link", cards.iter().map(link).collect()),
-        ("GPU", gpu(tunnels, &cards, expected, trouble)),
-    ];
-    let lines = lines(topics);
+    let mut lines = Vec::new();
+    add(&mut lines, "USB4", tunnels.devices.iter().map(|device| authorisation(device, unauthorised)));
+    add(&mut lines, "NVM", nvm(&tunnels.devices));
+    add(&mut lines, "suspend", suspend(tunnels, &cards, is_ready, trouble));
+    add(&mut lines, "host_reset", [host_reset(tunnels, is_ready)]);
+    add(&mut lines, "dock", dock(tunnels, trouble));
+    add(&mut lines, "PCIe link", cards.iter().map(|card| link(card)));
+    add(&mut lines, "GPU", gpu(tunnels, &cards, expected, trouble));
     Diagnosis { because: bad(&lines), lines, runtime: is_ready.then_some(RUNTIME) }
 }
 
@@ -56,13 +51,10 @@ pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>,
 /// or by its ID.
 fn is_wanted(device: &TunnelledGpu, gpus: &Gpus, expected: Option<PciId>) -> bool {
     let id: Option<PciId> = device.pci_id.parse().ok();
-    match expected {
-        Some(_) => id == expected,
-        None => {
-            let is_listed = |id| matches!(gpus.support(id), GpuSupport::Driven { .. });
-            matches!(device.class >> 16, 0x03 | 0x12) || id.is_some_and(is_listed)
-        }
+    if expected.is_some() {
+        return id == expected;
     }
+    is_gpu(device.class) || id.is_some_and(|id| matches!(gpus.support(id), GpuSupport::Driven { .. }))
 }
 
 /// Whether the host tunnels PCIe of a device; `otherwise` is the verdict if it doesn't.
@@ -105,7 +97,7 @@ fn nvm(devices: &[TunnelledDevice]) -> Vec<Finding> {
 }
 
 /// What the kernel has suspended, or may suspend, on the way to a card.
-fn suspend(tunnels: &Tunnels, cards: &[TunnelledGpu], is_ready: bool, trouble: Verdict) -> Vec<Finding> {
+fn suspend(tunnels: &Tunnels, cards: &[&TunnelledGpu], is_ready: bool, trouble: Verdict) -> Vec<Finding> {
     let pci = |address: &str| format!("bus/pci/devices/{address}");
     let router = |name: &str| format!("bus/thunderbolt/devices/{name}");
     let mut all: Vec<(String, String, &RuntimePower)> = Vec::new();
@@ -203,7 +195,7 @@ fn link(card: &TunnelledGpu) -> Finding {
     }
 }
 
-fn gpu(tunnels: &Tunnels, cards: &[TunnelledGpu], expected: Option<PciId>, trouble: Verdict) -> Vec<Finding> {
+fn gpu(tunnels: &Tunnels, cards: &[&TunnelledGpu], expected: Option<PciId>, trouble: Verdict) -> Vec<Finding> {
     if tunnels.docks.is_empty() {
         return Vec::new();
     }

@@ -60,6 +60,12 @@ pub fn class_name(class: u32) -> Option<&'static str> {
     CLASSES.iter().find(|(class, _)| *class == wanted).map(|(_, name)| *name)
 }
 
+/// Whether a device of this class may be driven by a GPU runtime: a display controller, or a processing accelerator.
+/// `class` has 24 bits. Source: PCI Code and ID Assignment, 1.4.
+pub const fn is_gpu(class: u32) -> bool {
+    matches!(class >> 16, 0x03 | 0x12)
+}
+
 /// Built-in name of a vendor.
 pub fn vendor_name(vendor: u16) -> Option<&'static str> {
     VENDORS.iter().find(|(known, _)| *known == vendor).map(|(_, name)| *name)

@@ -15,6 +15,7 @@ use std::{fmt, fs};
 use asm2464::escape::Escape as _;
 
 use super::{Sysfs, line, link_target, names, read};
+use crate::pcie::is_gpu;
 
 /// Number of devices that are listed: more than any chain of one host has.
 const MAX_DEVICES: usize = 64;
@@ -221,10 +222,7 @@ fn is_device(name: &str) -> bool {
 const ASMEDIA: u16 = 0x1B21;
 /// The chip's device IDs as a PCIe switch.
 const SWITCHES: [u16; 2] = [0x2461, 0x2463];
-/// The base classes of display controllers and processing accelerators, and the class of PCIe bridges (PCI Code and ID
-/// Assignment, 1.4).
-const DISPLAY: u32 = 0x03;
-const ACCELERATOR: u32 = 0x12;
+/// The class of PCIe bridges (PCI Code and ID Assignment, 1.4).
 const BRIDGE: u32 = 0x0604;
 
 /// The most lanes of a PCIe link (PCI Express Base Specification, Link Status: negotiated link width).
@@ -384,7 +382,7 @@ fn docks_among(all: &[PciFunction]) -> Vec<TunnelledDock> {
             continue;
         }
         let behind = all.iter().filter(|other| !other.is_bridge() && other.is_behind(switch));
-        let (gpus, others): (Vec<&PciFunction>, Vec<&PciFunction>) = behind.partition(|other| other.is_gpu());
+        let (gpus, others): (Vec<&PciFunction>, Vec<&PciFunction>) = behind.partition(|other| is_gpu(other.class));
         docks.push(TunnelledDock {
             address: switch.address.clone(),
             pci_id: switch.pci_id(),
@@ -453,10 +451,6 @@ impl PciFunction {
 
     const fn is_bridge(&self) -> bool {
         self.class >> 8 == BRIDGE
-    }
-
-    const fn is_gpu(&self) -> bool {
-        matches!(self.class >> 16, DISPLAY | ACCELERATOR)
     }
 
     /// Whether it is behind a bridge: by the tree of folders or, where /sys/bus is shown without that tree, by the buses

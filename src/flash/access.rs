@@ -59,6 +59,7 @@ impl FlashReader for RegisterFlash<OpenBridge> {
 }
 
 /// An opened unit. Dropping it gives the unit back to the system.
+#[expect(clippy::large_enum_variant, reason = "a flash has one, and moves it a few times")]
 pub enum Access {
     /// Vendor commands: E0 and E2 read, E1 and E3 write. The boot loader has only those that write.
     Commands(Bridge),

@@ -61,7 +61,7 @@ pub struct UsbmonHeader {
 
 impl UsbmonHeader {
     /// Encodes the header.
-    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+    pub fn to_bytes(self) -> [u8; HEADER_LEN] {
         const URB_DIR_IN: u32 = 0x200;
         let is_in = is_to_host(self.endpoint);
         let no_data = match (self.event, is_in) {

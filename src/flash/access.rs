@@ -25,11 +25,11 @@ pub trait FlashReader {
     /// [`FlashError::NoBlock`] if the unit refuses it for good; [`FlashError::Command`], [`FlashError::Registers`].
     fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError>;
 
-    /// Reads the first bytes of a part.
+    /// Reads the first `len` bytes of a part.
     ///
     /// # Errors
     /// [`FlashError::Command`], [`FlashError::Registers`].
-    fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError>;
+    fn part(&mut self, part: Part, len: usize) -> Result<Vec<u8>, FlashError>;
 }
 
 /// Reads through E0 and E2.
@@ -41,8 +41,10 @@ impl FlashReader for Bridge {
         })
     }
 
-    fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError> {
-        Ok(self.read_flash(part, into)?)
+    fn part(&mut self, part: Part, len: usize) -> Result<Vec<u8>, FlashError> {
+        let mut bytes = vec![0; len];
+        self.read_flash(part, &mut bytes)?;
+        Ok(bytes)
     }
 }
 
@@ -53,8 +55,10 @@ impl FlashReader for RegisterFlash<OpenBridge> {
         Ok(block)
     }
 
-    fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError> {
-        read(self, part.flash_address(), into)
+    fn part(&mut self, part: Part, len: usize) -> Result<Vec<u8>, FlashError> {
+        let mut bytes = vec![0; len];
+        read(self, part.flash_address(), &mut bytes)?;
+        Ok(bytes)
     }
 }
 

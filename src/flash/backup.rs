@@ -169,7 +169,6 @@ pub const BACKUP_BYTES: u64 = SLOT_LEN as u64;
 /// [`FlashError`]: [`FlashError::NoBlock`] if a block can't be read.
 pub fn read(
     access: &mut Access,
-    location: &Location,
     attached: &UnitInfo,
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
@@ -180,22 +179,21 @@ pub fn read(
     }
     let mut block = |index| {
         interrupt.check()?;
-        let bytes = steady_block(access.reader(), index)?;
+        let bytes = reread_block(access.reader(), index)?;
         observer.event(FlashEvent::Moved(bytes.len() as u64));
         Ok::<_, FlashError>(bytes)
     };
     let blocks = [block(BlockIndex::Zero)?, block(BlockIndex::One)?];
     let mut part = |part: Part| {
         interrupt.check()?;
-        let mut bytes = vec![0; part.max_len()];
-        access.reader().part(part, &mut bytes)?;
+        let bytes = access.reader().part(part, part.max_len())?;
         observer.event(FlashEvent::Moved(bytes.len() as u64));
         Ok::<_, FlashError>(bytes)
     };
     let parts = [part(Part::One)?, part(Part::Two)?];
     Ok(Backup {
         unit: BackedUpUnit {
-            device: location.to_string(),
+            device: attached.location.to_string(),
             usb_id: attached.id.to_string(),
             state: attached.state.to_string(),
             serial: attached.serial().to_owned(),
@@ -209,36 +207,31 @@ pub fn read(
     })
 }
 
-/// Block `index`, or a part, reads differently each time.
-pub(super) fn unsteady_block(index: BlockIndex) -> Failure {
+/// The failure of a block that reads differently each time.
+pub(super) fn unreliable_block(index: BlockIndex) -> Failure {
     let label = Kind::Device.code("asmpatch::backup::unsteady_block");
     Failure::new(label, format!("configuration block {} reads differently each time", index.number()))
 }
 
-/// As [`unsteady_block`].
-pub(super) fn unsteady_part(part: Part) -> Failure {
+/// The failure of a part that reads differently each time.
+pub(super) fn unreliable_part(part: Part) -> Failure {
     let label = Kind::Device.code("asmpatch::backup::unsteady_part");
     Failure::new(label, format!("firmware part {} reads differently each time", part.number()))
 }
 
-/// Reads the parts again.
-///
-/// # Errors
-/// If one reads differently.
-pub(super) fn check_parts_are_steady(reader: &mut dyn FlashReader, parts: &[Vec<u8>; 2]) -> Result<(), FlashError> {
+/// Reads the parts again. Returns the first that is not as in `parts`.
+pub(super) fn differing_part(reader: &mut dyn FlashReader, parts: &[Vec<u8>; 2]) -> Result<Option<Part>, FlashError> {
     for (part, bytes) in Part::ALL.into_iter().zip(parts) {
-        let mut again = vec![0; bytes.len()];
-        reader.part(part, &mut again)?;
-        if again != *bytes {
-            return Err(unsteady_part(part).into());
+        if reader.part(part, bytes.len())? != *bytes {
+            return Ok(Some(part));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Reads a block until two readings in a row agree. A misread byte in the backup could lose the unit's identity, and no
 /// checksum finds it: the block in the flash may be invalid, too.
-fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<BlockBytes, FlashError> {
+fn reread_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<BlockBytes, FlashError> {
     let mut last = reader.block(index)?;
     for _ in 1..BLOCK_READINGS {
         let next = reader.block(index)?;
@@ -247,7 +240,7 @@ fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<Block
         }
         last = next;
     }
-    Err(unsteady_block(index).into())
+    Err(unreliable_block(index).into())
 }
 
 #[cfg(test)]
@@ -271,7 +264,7 @@ pub(crate) mod tests {
             Ok(block)
         }
 
-        fn part(&mut self, _: Part, _: &mut [u8]) -> Result<(), FlashError> {
+        fn part(&mut self, _: Part, _: usize) -> Result<Vec<u8>, FlashError> {
             unreachable!("only blocks are read")
         }
     }
@@ -289,7 +282,7 @@ pub(crate) mod tests {
             [(&[1, 1][..], Some(1)), (&[9, 1, 1], Some(1)), (&[9, 1, 8, 8], Some(8)), (&[1, 2, 1, 2], None)]
         {
             let mut reader = Readings(readings);
-            let found = steady_block(&mut reader, BlockIndex::Zero);
+            let found = reread_block(&mut reader, BlockIndex::Zero);
             match expected {
                 Some(expected) => assert_eq!(found.unwrap()[0x10], expected, "{readings:?}"),
                 None => {

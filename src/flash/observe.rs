@@ -41,16 +41,13 @@ impl ObservedFirmware {
             Access::Commands(bridge) if is_readable(state) => return Ok(Self::by_commands(bridge, state)?),
             Access::Commands(_) => None,
             Access::Registers(flash) => {
-                let mut field = [0; 4];
-                flash.part(Part::One, &mut field)?;
+                let field = flash.part(Part::One, 4)?;
+                let len = field.first_chunk().copied().and_then(container_len);
                 // If the field is invalid, there is no image.
-                let len = container_len(field).filter(|len| *len <= MAX_FILE_LEN);
-                let mut file = vec![0; len.unwrap_or(field.len())];
-                let split = file.len().min(Part::One.max_len());
-                let (one, two) = file.split_at_mut(split);
-                flash.part(Part::One, one)?;
-                flash.part(Part::Two, two)?;
-                Some([one.to_vec(), two.to_vec()])
+                let len = len.filter(|len| *len <= MAX_FILE_LEN).unwrap_or(field.len());
+                let one = flash.part(Part::One, len.min(Part::One.max_len()))?;
+                let two = flash.part(Part::Two, len - one.len())?;
+                Some([one, two])
             }
         };
         Ok(Self { state, version: None, parts, e4_extension: None, storage: None })

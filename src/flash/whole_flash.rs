@@ -127,7 +127,7 @@ fn copy_by(
     let discard = || drop(fs::remove_file(&partial));
     if bytes[..slot.len()] != slot {
         discard();
-        return Err(unsteady().into());
+        return Err(differs_from_backup().into());
     }
     if let Some(found) = repeated_after(&bytes) {
         discard();
@@ -230,7 +230,7 @@ fn unwritten(error: Failure) -> Failure {
     Failure::new(label, "what is read of the whole flash can't be saved").because(error)
 }
 
-fn unsteady() -> Failure {
+fn differs_from_backup() -> Failure {
     let label = Kind::Device.code("asmpatch::backup::unsteady_flash");
     Failure::new(label, "the beginning of the flash reads differently from the backup that was just made of it")
 }

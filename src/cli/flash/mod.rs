@@ -27,11 +27,11 @@ use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan, needs_stand_in};
 use crate::flash::recovery::{ImageRef, InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
 use crate::image::{Firmware, Images, OpenImage, Proof};
-use crate::patch::{ConfigEdits, Expectations, Verification};
+use crate::patch::{ConfigEdits, Expectations, Receipt, Verification};
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Image};
 use asm2464::{AnyFailure, Failure, Kind};
 pub use screen::Screen;
 pub use show::SSD_LOST;
@@ -178,17 +178,47 @@ impl WritingArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if something stops the run before it looks at a unit. A failure of one unit is reported here, unit by unit.
+/// Fails if something stops the run before it looks at a unit: something can't be read (status 3), or nothing proves the
+/// image good (status 5). A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let ImageToWrite { subject, named, images, words, edits } = ImageToWrite::read(args, context)?;
+    let (named, file) = user_files::place(&args.file, context)?;
+    let image = user_files::image(&file)?;
+    let receipt = user_files::receipt_of(&file, args.receipt.as_deref())?;
+    let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(&file))?;
+    let images = context.images(library);
+    let verification = verified(&image, receipt.as_ref(), &images, &file)?;
+    let proof = images.prove(&image)?;
+    let unknown = unknown(&verification, &images, &proof.known.firmware);
+    if let Some(unknown) = &unknown {
+        check_kind(&proof, unknown, &file)?;
+    }
+    let what = match (&unknown, verification.base) {
+        (Some(UnknownImage::Changed(what)), _) => what.clone(),
+        (_, Some(base)) => {
+            format!("{}, {}", images.library.image_name(&base).shown(), verification.patches_words().shown())
+        }
+        (_, None) => proof.known.firmware.to_string(),
+    };
+    let source = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&proof.known.sha256));
+    let edits = match receipt {
+        Some(receipt) => vec![receipt.config],
+        // A patched image without a receipt gets the configuration of the default patches.
+        None if !verification.patches.is_empty() => {
+            images.library.iter().filter(|patch| patch.default).map(|patch| patch.config.clone()).collect()
+        }
+        None => Vec::new(),
+    };
     let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
+    let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
+    let serial_given = args.serial.is_some() || args.serials.is_some();
+    let subject = NewFirmware { proof, unknown, from_virtual, serial_given };
+
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let mut run = WritingRun::open(&args.writing, choice, context)?;
-    let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
     let invoked = args.writing.invoked(Writes::Image, Some(named), args.config_from.clone());
-    let job = run.job(NewFirmware { from_virtual, ..subject }, images, words, invoked)?;
+    let job = run.job(subject, images, source, invoked)?;
     let plan =
         |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
     let mut units = run.examine(|seen| plan(seen, None));
@@ -199,11 +229,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 impl Args {
-    /// Whether a serial number is given, for the only unit or for each.
-    const fn gives_serial(&self) -> bool {
-        self.serial.is_some() || self.serials.is_some()
-    }
-
     /// Plans to write the image to a unit, with the next serial number of the series, if there is one. A stock image
     /// gets a neutral identity where there are no blocks: a serial number that is drawn for it stays the unit's in
     /// every command that is printed.
@@ -248,67 +273,25 @@ impl Args {
     }
 }
 
-/// A verified image and what it changes in the configuration.
-struct ImageToWrite {
-    /// What is known of the image, before a backup adds its blocks.
-    subject: NewFirmware,
-    /// The image, as a command names it.
-    named: ImageRef,
-    /// What is known of images in this run.
-    images: Images,
-    /// The file, what it was made of, and its digest.
-    words: String,
-    /// What its patches change in block 0.
-    edits: Vec<ConfigEdits>,
-}
-
-impl ImageToWrite {
-    /// Reads, verifies and boots an image: its container, what it was made from, and its receipt if there is one. Open
-    /// firmware is not made from a known image: it is accepted by what it enumerates as.
-    ///
-    /// # Errors
-    /// Fails if something can't be read (status 3), or if nothing proves the image good (status 5).
-    fn read(args: &Args, context: &Context) -> Result<Self, AnyFailure> {
-        let (named, place) = user_files::place(&args.file, context)?;
-        let file = place.as_path();
-        let image = user_files::image(file)?;
-        let receipt = user_files::receipt_of(file, args.receipt.as_deref())?;
-        let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
-        let images = context.images(library);
-        let library = &images.library;
-        let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
-        let expect = Expectations { receipt: receipt.as_ref(), originals: Some(&originals), ..Expectations::default() };
-        let verification = images.verify(&image, &expect);
-        if !verification.is_valid() && !verification.lacks_only_a_base() {
-            let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
-            let why = format!("verification failed: {}", findings.join("; "));
-            return Err(unverified(file, &why).into());
-        }
-        let proof = images.prove(&image)?;
-        let firmware = &proof.known.firmware;
-        let unknown = unknown(&verification, &images, firmware);
-        if let Some(unknown) = &unknown {
-            check_kind(&proof, unknown, file)?;
-        }
-        let edits = match receipt {
-            Some(receipt) => vec![receipt.config],
-            // A patched image without a receipt gets the configuration of the default patches.
-            None if !verification.patches.is_empty() => {
-                library.iter().filter(|patch| patch.default).map(|patch| patch.config.clone()).collect()
-            }
-            None => Vec::new(),
-        };
-        let what = match (&unknown, verification.base) {
-            (Some(UnknownImage::Changed(what)), _) => what.clone(),
-            (_, Some(base)) => {
-                format!("{}, {}", library.image_name(&base).shown(), verification.patches_words().shown())
-            }
-            (_, None) => firmware.to_string(),
-        };
-        let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&proof.known.sha256));
-        let subject = NewFirmware { proof, unknown, from_virtual: false, serial_given: args.gives_serial() };
-        Ok(Self { subject, named, images, words, edits })
+/// Verifies an image: what it was made from, and its receipt if there is one. An image that is made from no known one is
+/// left to [`check_kind`].
+///
+/// # Errors
+/// Of kind [`Kind::Refused`], with what is wrong.
+fn verified<'a>(
+    image: &Image,
+    receipt: Option<&Receipt>,
+    images: &'a Images,
+    file: &Path,
+) -> Result<Verification<'a>, Failure> {
+    let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
+    let expect = Expectations { receipt, originals: Some(&originals), ..Expectations::default() };
+    let verification = images.verify(image, &expect);
+    if verification.is_valid() || verification.lacks_only_a_base() {
+        return Ok(verification);
     }
+    let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
+    Err(unverified(file, &format!("verification failed: {}", findings.join("; "))))
 }
 
 /// Returns what is unknown of an image that was verified. Open firmware is known by what it enumerates as.
@@ -353,7 +336,7 @@ fn unverified(file: &Path, why: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::{Image, Part};
+    use asm2464::firmware::Part;
     use asm2464_chip::practice;
     use asm2464_host::bridge::UnitInfo;
     use clap::FromArgMatches as _;

@@ -68,11 +68,11 @@ impl Screen {
         step: FlashStep,
         interrupt: Interrupt<'_>,
     ) -> Result<Backup, AnyFailure> {
-        let (location, attached) = (port.location(), port.attached()?);
-        Self::of_one(context, location.to_string(), |bar| {
+        let attached = port.attached()?;
+        Self::of_one(context, attached.location.to_string(), |bar| {
             bar.event(FlashEvent::Total(backup::BACKUP_BYTES));
             bar.event(FlashEvent::Begin(step));
-            Ok(backup::read(access, &location, &attached, bar, interrupt)?)
+            Ok(backup::read(access, &attached, bar, interrupt)?)
         })
     }
 

@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 use std::ops::Not;
-use std::path::Path;
 
 use crate::bench::BenchReport;
 use crate::flash::behaviour::StartedCode;
-use crate::flash::decide::Terms;
+use crate::flash::decide::{Examined, Terms};
 use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
@@ -40,8 +39,8 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
 };
 
 /// Returns the line that names a unit, as it is before the write.
-pub fn heading(seen: &Observation, plan: &FlashPlan, job: &FlashJob) -> String {
-    let UnitInfo { location, id, serial, .. } = &plan.attached;
+pub fn heading(seen: &Observation, job: &FlashJob) -> String {
+    let UnitInfo { location, id, serial, .. } = &seen.attached;
     let serial = serial.as_ref().map(|serial| format!(", serial {}", serial.shown())).unwrap_or_default();
     format!(
         "{}: {} under {id}{serial}",
@@ -52,14 +51,8 @@ pub fn heading(seen: &Observation, plan: &FlashPlan, job: &FlashJob) -> String {
 
 /// Returns the lines that say what will be written to a unit. They and the question fit a terminal of 80 by 24; all that
 /// only a maintainer needs (blocks that don't change, T10's names, the parts' lengths) is shown with `is_whole`.
-pub fn plan(
-    seen: &Observation,
-    plan: &FlashPlan,
-    job: &FlashJob,
-    terms: &Terms,
-    backup_into: Option<&Path>,
-    is_whole: bool,
-) -> Vec<String> {
+pub fn plan(unit: &Examined, job: &FlashJob, terms: &Terms, is_whole: bool) -> Vec<String> {
+    let Examined { seen, plan, .. } = unit;
     let firmware = job.subject.firmware();
     let mut lines = Vec::new();
     let mut line = |label: &str, text: &str| lines.push((label.to_owned(), text.to_owned()));
@@ -70,7 +63,7 @@ pub fn plan(
     line("becomes", &format!("{firmware} under {}", identity_words(plan.usb_id)));
     line("runtime", &runtime_words(job, plan));
     line("behind", &behind_words(&seen.running.behind(), firmware).shown().to_string());
-    match backup_into {
+    match &job.options.backup_into {
         Some(folder) => line("backup", &format!("first, into {}", folder.shown())),
         None => line("backup", "none"),
     }

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +56,6 @@ pub struct WritingRun<'a> {
     choice: Choice,
     devices: Arc<Devices>,
     ports: Vec<NamedPort>,
-    backup_into: Option<PathBuf>,
     interrupt: Interrupt<'static>,
 }
 
@@ -66,13 +64,12 @@ impl<'a> WritingRun<'a> {
     /// flag.
     ///
     /// # Errors
-    /// Fails if no unit is found, if several are found and none is selected, or if there is no place for backups.
+    /// Fails if no unit is found, or if several are found and none is selected.
     pub fn open(args: &'a WritingArgs, choice: Choice, context: &'a Context) -> Result<Self, AnyFailure> {
         let devices = args.ids.load()?;
         let interrupt = interrupt::install();
         let recording = args.pcap.start()?;
         let capture = recording.capture();
-        let backup_into = if args.no_backup { None } else { Some(args.backup_place.folder()?) };
         let with_name = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match args.device.as_slice() {
             [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(with_name).collect(),
@@ -93,13 +90,13 @@ impl<'a> WritingRun<'a> {
         // A unit that is named twice, by its port and by its serial number, counts once.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
-        Ok(Self { args, context, recording, choice, devices, ports, backup_into, interrupt })
+        Ok(Self { args, context, recording, choice, devices, ports, interrupt })
     }
 
     /// Returns what is written to the units, by the command's options.
     ///
     /// # Errors
-    /// If the embedded list of what runtimes open is wrong.
+    /// If there is no place for backups, or the embedded list of what runtimes open is wrong.
     pub fn job(
         &self,
         subject: NewFirmware,
@@ -122,7 +119,7 @@ impl<'a> WritingRun<'a> {
             // Without a place for backups there are none.
             earlier_backups: args.backup_place.folder().ok(),
             options: FlashOptions {
-                backup_into: self.backup_into.clone(),
+                backup_into: if args.no_backup { None } else { Some(args.backup_place.folder()?) },
                 backup_elsewhere: arguments::backups_elsewhere(),
                 return_deadline: come_back,
                 // A user who sees no messages won't plug in a unit again.
@@ -249,10 +246,9 @@ impl<'a> WritingRun<'a> {
     fn show_plans(&self, units: &[FlashUnit], job: &FlashJob) {
         let mut plans: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for unit in units.iter().filter(|unit| unit.is_to_be_written()) {
-            let Some(Examined { seen, plan, .. }) = &unit.examined else { continue };
-            let heading = show::heading(seen, plan, job);
-            let mut lines =
-                show::plan(seen, plan, job, &unit.terms, job.options.backup_into.as_deref(), self.context.is_verbose);
+            let Some(examined) = &unit.examined else { continue };
+            let heading = show::heading(&examined.seen, job);
+            let mut lines = show::plan(examined, job, &unit.terms, self.context.is_verbose);
             lines.extend(
                 steps::lines(&steps::instead(unit, &self.context.invocation))
                     .iter()

@@ -6,15 +6,16 @@
 //! write covers the whole slot from block 0 on, in the order of tinygrad's tools, and starts again from there if the
 //! readback differs.
 
-use asm2464::firmware::{BlockIndex, Part, kept_bytes};
+use asm2464::firmware::{BlockIndex, kept_bytes};
 use asm2464_host::bridge::Bridge;
 
-use super::{ATTEMPTS, Run, is_final};
+use super::{ATTEMPTS, UnitRun, is_final};
 use crate::flash::access::{Access, FlashReader};
+use crate::flash::backup;
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 
-impl Run<'_> {
+impl UnitRun<'_> {
     /// Writes the slot until it reads back correctly, a few times at most.
     pub(super) fn write_by_commands(&mut self, mut bridge: Bridge) -> Result<Access, FlashError> {
         for attempt in 1.. {
@@ -45,14 +46,7 @@ impl Run<'_> {
                 return Ok(false);
             }
         }
-        for (part, bytes) in Part::ALL.into_iter().zip(&backup.parts) {
-            let mut found = vec![0; bytes.len()];
-            reader.part(part, &mut found)?;
-            if found != *bytes {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(backup::differing_part(reader, &backup.parts)?.is_none())
     }
 
     fn write_once(&mut self, bridge: &mut Bridge) -> Result<(), FlashError> {

@@ -143,7 +143,7 @@ pub fn run(
 
 /// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
 pub struct ClaimedUnit<'a, Phase> {
-    run: Run<'a>,
+    run: UnitRun<'a>,
     port: &'a mut dyn Port,
     access: Access,
     /// The unit's behaviour before the write, to detect a difference.
@@ -170,7 +170,7 @@ pub fn prepare<'a>(
     interrupt: Interrupt<'a>,
 ) -> Result<ClaimedUnit<'a, Prepared>, Box<Stopped>> {
     let report = FlashReport::new(port.location());
-    let run = Run {
+    let run = UnitRun {
         plan,
         options,
         interrupt,
@@ -223,7 +223,7 @@ impl<Phase> ClaimedUnit<'_, Phase> {
     }
 }
 
-struct Run<'a> {
+struct UnitRun<'a> {
     plan: &'a FlashPlan,
     options: &'a FlashOptions,
     interrupt: Interrupt<'a>,
@@ -239,7 +239,7 @@ struct Run<'a> {
     protection: Option<u8>,
 }
 
-impl Run<'_> {
+impl UnitRun<'_> {
     fn stage<T>(mut self, work: impl FnOnce(&mut Self) -> Result<T, FlashError>) -> Result<(Self, T), Box<Stopped>> {
         // A panic fails only this unit, and its state is still reported.
         match fenced(|| work(&mut self)).unwrap_or_else(|panicked| Err(panicked.into())) {
@@ -366,7 +366,7 @@ impl Run<'_> {
             let again = access.blocks(state)?;
             for (index, (one, other)) in BlockIndex::ALL.into_iter().zip(found.iter().zip(&again)) {
                 if kept(one.as_ref()) != kept(other.as_ref()) {
-                    return Err(backup::unsteady_block(index).into());
+                    return Err(backup::unreliable_block(index).into());
                 }
             }
         }
@@ -381,12 +381,13 @@ impl Run<'_> {
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
         self.begin(FlashStep::Backup);
-        let location = &self.report.location;
-        let backup = backup::read(access, location, &self.plan.attached, self.observer, self.interrupt)?;
+        let backup = backup::read(access, &self.plan.attached, self.observer, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored, or whose blocks aren't those that the user was shown.
         self.check_same(&backup.blocks.each_ref().map(|block| Some(*block)))?;
         if let Err(error) = backup.firmware() {
-            backup::check_parts_are_steady(access.reader(), &backup.parts)?;
+            if let Some(part) = backup::differing_part(access.reader(), &backup.parts)? {
+                return Err(backup::unreliable_part(part).into());
+            }
             let label = Kind::Refused.code("asmpatch::flash::unusable_backup");
             let message = "the firmware in the unit's flash would not start";
             return Err(Failure::new(label, message).because(error).into());
@@ -434,7 +435,7 @@ impl Run<'_> {
             let found = reader.block(block.index)?;
             if kept_bytes(&found) != kept_bytes(&block.new) {
                 if kept_bytes(&reader.block(block.index)?) != kept_bytes(&found) {
-                    return Err(FlashError::Differs(backup::unsteady_block(block.index)));
+                    return Err(FlashError::Differs(backup::unreliable_block(block.index)));
                 }
                 let index = block.index.number();
                 let message = format!("configuration block {index} differs from what was written, attempt {attempt}");
@@ -446,15 +447,12 @@ impl Run<'_> {
         for (part, bytes) in plan.parts() {
             let step = FlashStep::ReadBack(part);
             self.begin(step);
-            let mut found = vec![0; bytes.len()];
-            reader.part(part, &mut found)?;
+            let found = reader.part(part, bytes.len())?;
             let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
             if let Some((first, _)) = differences().next() {
                 let count = differences().count();
-                let mut again = vec![0; bytes.len()];
-                reader.part(part, &mut again)?;
-                if again != found {
-                    return Err(FlashError::Differs(backup::unsteady_part(part)));
+                if reader.part(part, bytes.len())? != found {
+                    return Err(FlashError::Differs(backup::unreliable_part(part)));
                 }
                 let message = format!(
                     "firmware part {} differs from what was written, attempt {attempt}: {count} bytes, the first at part \

@@ -8,7 +8,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::scsi::ResetMode;
 use asm2464_host::bridge::{CommandError, Port, UnitInfo, deadline};
 
-use super::Run;
+use super::UnitRun;
 use crate::flash::access::Access;
 use crate::flash::behaviour::{Behaviour, StartedCode};
 use crate::flash::error::FlashError;
@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Time after which a unit that came back as it was stays so.
 const STAYS_AFTER: Duration = Duration::from_secs(1);
 
-impl Run<'_> {
+impl UnitRun<'_> {
     /// Starts what was written and checks that it runs. Resets the CPU, then lets the unit's hub switch its power, then
     /// asks the user, if one is there, to plug the unit in again. Goes on to the next means only if the new code is not
     /// known to run. A unit with its own supply may not notice that its hub switched its power.

@@ -12,7 +12,7 @@ use asm2464::flash::{FIRST_SLOT, FlashSession, PAGE_LEN, RegisterError, Register
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 
-use super::{ATTEMPTS, Run};
+use super::{ATTEMPTS, UnitRun};
 use crate::flash::access::Access;
 use crate::flash::changes::{self, SlotChange};
 use crate::flash::error::FlashError;
@@ -33,7 +33,7 @@ struct ReopenedUnit<'p> {
     flash: Option<Flash>,
 }
 
-impl Run<'_> {
+impl UnitRun<'_> {
     /// Checks that the block protection can be cleared, if there is anything to write, and leaves it as it was. Returns
     /// the unit.
     pub(super) fn check_protection(&mut self, flash: Flash, port: &mut dyn Port) -> Result<Flash, FlashError> {

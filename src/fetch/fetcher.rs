@@ -103,12 +103,12 @@ impl Fetcher<'_> {
         if self.offline {
             let label = Kind::BadInput.code("asmpatch::fetch::offline");
             let message = format!("image {id} is not in the cache, and downloads are switched off");
-            return Err(FetchError::Unreachable(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
+            return Err(FetchError::Source(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
         }
         if manifest.mirrors.is_empty() {
             let label = Kind::BadInput.code("asmpatch::fetch::no_mirrors");
             let message = format!("the manifest of image {id} names no mirrors");
-            return Err(FetchError::Unreachable(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
+            return Err(FetchError::Source(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
         }
         let _lock = self.lock(manifest)?;
         // Another process may have fetched it while this one waited.
@@ -120,7 +120,7 @@ impl Fetcher<'_> {
         let mut attempts = Vec::new();
         for Mirror { url, member } in &manifest.mirrors {
             match self.fetch_url(manifest, member.as_deref(), url, deadline) {
-                Err(FetchError::Unreachable(failure) | FetchError::NotTheImage(failure)) => {
+                Err(FetchError::Source(failure)) => {
                     self.progress.event(FetchEvent::Retry(&failure.to_string()));
                     attempts.push(failure);
                 }
@@ -129,7 +129,7 @@ impl Fetcher<'_> {
         }
         if attempts.len() == 1 {
             let failure = attempts.remove(0).stopping(format!("the only mirror of image {id} did not provide it"));
-            return Err(FetchError::Unreachable(failure));
+            return Err(FetchError::Source(failure));
         }
         let is_network = attempts.iter().all(|failure| failure.kind() == Kind::System);
         let label = match is_network {
@@ -137,9 +137,7 @@ impl Fetcher<'_> {
             false => Kind::BadInput.code("asmpatch::fetch::mirrors"),
         };
         let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
-        Err(FetchError::Unreachable(
-            Failure::new(label, message).naming(Named::Image(id.clone())).after(attempts).into(),
-        ))
+        Err(FetchError::Source(Failure::new(label, message).naming(Named::Image(id.clone())).after(attempts).into()))
     }
 
     fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {

@@ -88,12 +88,9 @@ pub type FetchProgress<'p> = dyn for<'e> Progress<FetchEvent<'e>> + 'p;
 /// A failure to fetch an image. The variant tells what may still help.
 #[derive(Debug, Display)]
 pub enum FetchError {
-    /// A server can't be reached, or falls silent. Another one, or the same one later, may have the image.
+    /// The source can't be reached, or doesn't have the image. Another one, or the same one later, may have it.
     #[display("{_0}")]
-    Unreachable(AnyFailure),
-    /// What was found is not what was asked for. Another source may have it.
-    #[display("{_0}")]
-    NotTheImage(AnyFailure),
+    Source(AnyFailure),
     /// The cause is on this machine: a file, the time limit of the download, or Ctrl-C. Another source does not help.
     #[display("{_0}")]
     Local(AnyFailure),
@@ -102,7 +99,7 @@ pub enum FetchError {
 impl From<FetchError> for AnyFailure {
     fn from(error: FetchError) -> Self {
         match error {
-            FetchError::Unreachable(failure) | FetchError::NotTheImage(failure) | FetchError::Local(failure) => failure,
+            FetchError::Source(failure) | FetchError::Local(failure) => failure,
         }
     }
 }
@@ -139,7 +136,7 @@ impl Transfer<'_> {
     pub(super) fn download(mut self) -> Result<Vec<u8>, FetchError> {
         // The runtime drives the transfer in this thread. Between steps, Ctrl-C and the deadline are checked.
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| FetchError::Unreachable(unsent(self.url, &error.to_string()).into()))?;
+        let runtime = runtime.map_err(|error| FetchError::Source(unsent(self.url, &error.to_string()).into()))?;
         let mut tries = 0;
         let result = loop {
             let result = runtime.block_on(self.attempt());
@@ -151,7 +148,7 @@ impl Transfer<'_> {
                     let remaining = self.deadline.saturating_duration_since(Instant::now());
                     self.pause(remaining.min(self.limits.pause * tries))?;
                 }
-                Err(AttemptError::Lost(failure)) => break Err(FetchError::Unreachable(failure.into())),
+                Err(AttemptError::Lost(failure)) => break Err(FetchError::Source(failure.into())),
                 Err(AttemptError::Failed(error)) => break Err(error),
                 Ok(bytes) => break Ok(bytes),
             }
@@ -170,12 +167,12 @@ impl Transfer<'_> {
     }
 
     async fn attempt(&mut self) -> Result<Vec<u8>, AttemptError> {
-        let url = parse_address(self.url).map_err(|reason| not_found(unsent(self.url, &reason)))?;
+        let url = parse_address(self.url).map_err(|reason| lasting(unsent(self.url, &reason)))?;
         let (at, mut response) = self.awaited(self.answer(url), 0).await??;
         let (url, status) = (shown_address(at.as_str()), response.status().as_u16());
         if status != 200 {
             let label = Kind::BadInput.code("asmpatch::http::status");
-            return Err(not_found(Failure::new(label, format!("the server answers {status} for {url}"))));
+            return Err(lasting(Failure::new(label, format!("the server answers {status} for {url}"))));
         }
         let (total, limit) = (response.content_length(), self.limits.bytes);
         let mut bytes = Vec::new();
@@ -184,13 +181,13 @@ impl Transfer<'_> {
             let received = bytes.len() as u64;
             if received.max(total.unwrap_or_default()) > limit {
                 let label = Kind::BadInput.code("asmpatch::http::too_large");
-                return Err(not_found(Failure::new(label, format!("{url} has more than {limit} bytes"))));
+                return Err(lasting(Failure::new(label, format!("{url} has more than {limit} bytes"))));
             }
             let more = self.awaited(response.chunk(), received).await?;
             let Some(more) = more.map_err(|error| self.failed(&error, &at, received, total))? else { return Ok(bytes) };
             if bytes.is_empty() && is_html(&more) {
                 let label = Kind::BadInput.code("asmpatch::http::html");
-                return Err(not_found(Failure::new(label, format!("{url} gives a web page, not a file"))));
+                return Err(lasting(Failure::new(label, format!("{url} gives a web page, not a file"))));
             }
             bytes.extend_from_slice(&more);
             self.progress.event(FetchEvent::Advance(more.len() as u64));
@@ -201,7 +198,7 @@ impl Transfer<'_> {
     async fn answer(&self, mut url: Url) -> Result<(Url, Response), AttemptError> {
         let limit = self.limits.redirects;
         for _ in 0..=limit {
-            let client = client(&url, self.limits).map_err(unreachable)?;
+            let client = client(&url, self.limits).map_err(lasting)?;
             let response = client.get(url.clone()).send().await.map_err(|error| self.failed(&error, &url, 0, None))?;
             match self.next_hop(&url, &response)? {
                 Some(next) => url = next,
@@ -210,7 +207,7 @@ impl Transfer<'_> {
         }
         let label = Kind::BadInput.code("asmpatch::http::redirects");
         let url = shown_address(self.url);
-        Err(not_found(Failure::new(label, format!("{url} leads through more than {limit} redirects"))))
+        Err(lasting(Failure::new(label, format!("{url} leads through more than {limit} redirects"))))
     }
 
     /// Returns the address that an answer redirects to. A relative one keeps the user and the password; reqwest's own
@@ -264,7 +261,7 @@ impl Transfer<'_> {
         // A server may close the connection during the TLS handshake. TCP's own handshake doesn't fail in this way.
         if is_tls || (error.is_connect() && find(error, is_cut).is_some()) {
             let label = Kind::System.code("asmpatch::http::tls");
-            return unreachable(Failure::new(label, format!("no secure connection to the server of {url}: {reason}")));
+            return lasting(Failure::new(label, format!("no secure connection to the server of {url}: {reason}")));
         }
         if error.is_connect() {
             let reason = match looked_up_here(at) {
@@ -273,7 +270,7 @@ impl Transfer<'_> {
                 _ => reason,
             };
             let label = Kind::System.code("asmpatch::http::connect");
-            return unreachable(Failure::new(label, format!("no connection to the server of {url}: {reason}")));
+            return lasting(Failure::new(label, format!("no connection to the server of {url}: {reason}")));
         }
         let is_malformed = match causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
             // hyper reports a faulty chunk so.
@@ -300,16 +297,13 @@ impl Transfer<'_> {
     fn malformed(&self, reason: &str) -> AttemptError {
         let label = Kind::BadInput.code("asmpatch::http::malformed");
         let url = shown_address(self.url);
-        not_found(Failure::new(label, format!("the server of {url} sends an invalid answer: {reason}")))
+        lasting(Failure::new(label, format!("the server of {url} sends an invalid answer: {reason}")))
     }
 }
 
-fn unreachable(failure: Failure) -> AttemptError {
-    AttemptError::Failed(FetchError::Unreachable(failure.into()))
-}
-
-fn not_found(failure: Failure) -> AttemptError {
-    AttemptError::Failed(FetchError::NotTheImage(failure.into()))
+/// The failure of a source that would fail again.
+fn lasting(failure: Failure) -> AttemptError {
+    AttemptError::Failed(FetchError::Source(failure.into()))
 }
 
 /// Whether the bytes begin like a web page.

@@ -2,7 +2,6 @@
 //! bytes, with the right size and SHA-256.
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupted;
 use asm2464::{AnyFailure, Failure, Kind, Named};
 
@@ -73,12 +72,12 @@ impl Search<'_> {
     /// Finds the image in a fetched file and verifies it. `origin` names the file in errors.
     ///
     /// # Errors
-    /// [`FetchError::NotTheImage`], and [`FetchError::Local`] on Ctrl-C.
+    /// [`FetchError::Source`], and [`FetchError::Local`] on Ctrl-C.
     pub(super) fn unpack(mut self, origin: &str, bytes: Vec<u8>) -> Result<Verified, FetchError> {
         let found = self.find(origin, bytes, 0);
         // After Ctrl-C every file fails at once.
         self.budget.interrupt.check()?;
-        found.map_err(|miss| FetchError::NotTheImage(miss.failure))
+        found.map_err(|miss| FetchError::Source(miss.failure))
     }
 
     fn find(&mut self, origin: &str, mut bytes: Vec<u8>, depth: u32) -> Result<Verified, Miss> {
@@ -96,19 +95,18 @@ impl Search<'_> {
             );
         }
         match FileKind::of(&bytes) {
-            FileKind::Zip => return self.in_archive(origin, &bytes, depth),
+            FileKind::Zip => self.in_archive(origin, &bytes, depth),
             kind @ FileKind::Archive(_) => {
                 let label = Kind::BadInput.code("asmpatch::archive::unsupported");
                 let message = format!("{origin} is {kind}, which asmpatch can't unpack");
-                return Err(Rank::Unsearchable.miss(Failure::new(label, message)));
+                Err(Rank::Unsearchable.miss(Failure::new(label, message)))
             }
-            _ => {}
+            kind @ (FileKind::Program | FileKind::Library(_)) => self.in_updater(origin, &bytes, &kind, depth),
+            kind => {
+                self.verify(origin, &bytes, &kind)?;
+                Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
+            }
         }
-        if updater::is_pe(&bytes) {
-            return self.in_updater(origin, &bytes, depth);
-        }
-        self.verify(origin, &bytes)?;
-        Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
     }
 
     fn in_archive(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, Miss> {
@@ -149,7 +147,7 @@ impl Search<'_> {
         Err(best.unwrap_or_else(|| Rank::Unrelated.miss(self.not_inside(origin, &archive.listed()))))
     }
 
-    fn in_updater(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, Miss> {
+    fn in_updater(&mut self, origin: &str, bytes: &[u8], kind: &FileKind, depth: u32) -> Result<Verified, Miss> {
         let found = updater::find_images(bytes, &mut self.budget);
         let images = found.map_err(|failure| Rank::Unsearchable.miss(unusable(origin, failure)))?;
         if images.is_empty() {
@@ -158,7 +156,7 @@ impl Search<'_> {
                 self.member = None;
                 return self.in_archive(origin, bytes, depth);
             }
-            if let kind @ FileKind::Library(_) = FileKind::of(bytes) {
+            if let FileKind::Library(_) = kind {
                 let label = Kind::BadInput.code("asmpatch::fetch::library");
                 let message = format!("{origin} is {kind}, not an updater");
                 return Err(Rank::Unrelated.miss(Failure::new(label, message)));
@@ -179,9 +177,9 @@ impl Search<'_> {
         };
         let described = images.iter().take(MAX_DESCRIBED).map(describe).collect::<Vec<_>>().join("; ");
         for found in images {
-            let place = format!("{origin}: {} at {:#x}", found.region, found.offset);
             let bytes = found.image.to_file();
-            if self.verify(&place, &bytes).is_ok() {
+            if Sha256Digest::of(&bytes) == self.manifest.sha256 {
+                let place = format!("{origin}: {} at {:#x}", found.region, found.offset);
                 return Ok(Verified { bytes, place: Some(place) });
             }
         }
@@ -193,8 +191,9 @@ impl Search<'_> {
         Failure::new(label, format!("{origin} has no image {}; it has {found}", self.manifest.id)).into()
     }
 
-    /// Checks size and digests. Another known image, and bytes of which only the MD5 is right, have their own failures.
-    fn verify(&self, origin: &str, bytes: &[u8]) -> Result<(), Miss> {
+    /// Checks size and digests of a file of this kind. Another known image, and bytes of which only the MD5 is right, have
+    /// their own failures.
+    fn verify(&self, origin: &str, bytes: &[u8], kind: &FileKind) -> Result<(), Miss> {
         let Manifest { id, version, size, md5, sha256, .. } = self.manifest;
         let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);
         if found == *sha256 && len == *size {
@@ -206,7 +205,7 @@ impl Search<'_> {
             return Err(Rank::OtherImage.miss(Failure::new(label, message).naming(Named::Image(other.clone()))));
         }
         let is_md5 = *md5 == Some(Md5Digest::of(bytes));
-        if let Ok(image) = Image::parse(bytes)
+        if let FileKind::Image(image) = kind
             && image.version().to_string() != version.to_string()
             && !is_md5
         {
@@ -215,13 +214,12 @@ impl Search<'_> {
             let message = format!("{origin} is an intact image, {what}, SHA-256 {found}, and not image {id}");
             return Err(Rank::OtherImage.miss(Failure::new(label, message)));
         }
+        if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
+            let label = Kind::BadInput.code("asmpatch::fetch::other_kind");
+            let message = format!("{origin} is {kind}; image {id} has {size} bytes");
+            return Err(Rank::Damaged.miss(Failure::new(label, message)));
+        }
         if len != *size {
-            let kind = FileKind::of(bytes);
-            if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
-                let label = Kind::BadInput.code("asmpatch::fetch::other_kind");
-                let message = format!("{origin} is {kind}; image {id} has {size} bytes");
-                return Err(Rank::Damaged.miss(Failure::new(label, message)));
-            }
             let label = Kind::BadInput.code("asmpatch::fetch::size");
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
             let rank =
@@ -346,6 +344,8 @@ mod tests {
         changed[99] ^= 1;
         assert_eq!(refusal(changed), "fetch::sha256");
         assert_eq!(refusal(image(3)[1..].to_vec()), "fetch::size");
+        let swapped = image(3).chunks(2).flat_map(|pair| pair.iter().rev().copied()).collect();
+        assert_eq!(refusal(swapped), "fetch::other_kind", "of the same length");
         assert_eq!(refusal(Vec::new()), "fetch::empty");
         assert_eq!(refusal(b"\r\n<!DOCTYPE html><p>".to_vec()), "fetch::html");
         let other = unpack_known(pe(&[0; 100], &image(5), &[]), None).unwrap_err().to_string();

@@ -36,11 +36,6 @@ pub(super) struct EmbeddedImage {
     pub image: Image,
 }
 
-/// Whether the bytes begin like a PE file.
-pub(super) fn is_pe(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"MZ")
-}
-
 /// Finds every image in a PE file, sorted by offset, and charges the work to `budget`.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use asm2464_host::pcie::Note;
 
 use super::errors;
 use super::flash::steps::WordedStep;
-use super::invocation::{Command, Invocation};
+use super::invocation::{Command, Invocation, own_and_tail};
 use crate::advice::{Advice, Hands};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE, Source};
 use crate::runtimes::{OPEN_RUNTIME, PATCHED_RUNTIME};
@@ -313,8 +313,7 @@ impl Words<'_> {
     }
 
     fn run(&mut self, purpose: &'static str, line: &'static str) {
-        // What follows a pipe or a redirection is another program's.
-        let (own, tail) = line.split_at(line.find(" | ").or_else(|| line.find(" > ")).unwrap_or(line.len()));
+        let (own, tail) = own_and_tail(line);
         let system = own.strip_prefix("$ ");
         let mut words = Vec::new();
         let mut lacks_value = false;
@@ -393,47 +392,45 @@ impl Words<'_> {
     }
 }
 
-/// Says what the user does by hand. A virtual unit has other texts: its power and its faults are in software.
-const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
-    match hands {
-        Hands::FindBackup => {
-            "restore a backup of the unit, `restore DIR --no-backup`, or without one give it firmware and the identity of a \
-             new board, `flash FILE --no-backup`: `asmpatch help recovery`"
-        }
-        Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
-            "run the next command, which powers the virtual unit up again with the faults in its bridge.toml; `virtual set \
-             KEY=` takes one out"
-        }
-        _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
-        Hands::Replug => "unplug the unit, wait five seconds, plug it in again",
-        Hands::ReplugIt => "unplug it, wait five seconds, plug it in again",
-        Hands::PlugIn => "plug the unit in again",
-        Hands::ReplugWithSupply => {
-            "take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in last"
-        }
-        Hands::SlowLink => {
-            "is the dock's supply on? Without it the chip runs from the cable and comes up at USB 2; its switch alone \
-             restarts nothing\n\
-             then take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in \
-             last\n\
-             then try another cable, another port, no hub\n\
-             on a Thunderbolt port, let the computer sleep: `sudo rtcwake -m mem -s 15` helped one owner where nothing \
-             else did"
-        }
-        Hands::CheckCable => "check its cable and its power",
-        Hands::OtherCable => "try another cable and port",
-        Hands::OtherCableNoHub => "try another cable and port, without a hub",
-        Hands::OtherPort => "try another cable, another port, no hub",
-        Hands::OtherSupply => "try another supply, and the unit without its card",
-        Hands::ConnectSupply => "connect the unit's supply",
-        Hands::CheckSupply => "check the unit's supply",
-    }
-}
-
 impl Invocation {
-    /// Says what the user does by hand with the units that the command names.
+    /// Says what the user does by hand with the units that the command names. Virtual ones have other texts: their power and
+    /// their faults are in software. A record counts as a dock.
     pub fn by_hand(&self, hands: Hands) -> &'static str {
-        by_hand(hands, self.is_virtual())
+        let is_virtual = self.is_virtual();
+        match hands {
+            Hands::FindBackup => {
+                "restore a backup of the unit, `restore DIR --no-backup`, or without one give it firmware and the identity \
+                 of a new board, `flash FILE --no-backup`: `asmpatch help recovery`"
+            }
+            Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
+                "run the next command, which powers the virtual unit up again with the faults in its bridge.toml; \
+                 `virtual set KEY=` takes one out"
+            }
+            _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
+            Hands::Replug => "unplug the unit, wait five seconds, plug it in again",
+            Hands::ReplugIt => "unplug it, wait five seconds, plug it in again",
+            Hands::PlugIn => "plug the unit in again",
+            Hands::ReplugWithSupply => {
+                "take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in \
+                 last"
+            }
+            Hands::SlowLink => {
+                "is the dock's supply on? Without it the chip runs from the cable and comes up at USB 2; its switch alone \
+                 restarts nothing\n\
+                 then take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable \
+                 in last\n\
+                 then try another cable, another port, no hub\n\
+                 on a Thunderbolt port, let the computer sleep: `sudo rtcwake -m mem -s 15` helped one owner where \
+                 nothing else did"
+            }
+            Hands::CheckCable => "check its cable and its power",
+            Hands::OtherCable => "try another cable and port",
+            Hands::OtherCableNoHub => "try another cable and port, without a hub",
+            Hands::OtherPort => "try another cable, another port, no hub",
+            Hands::OtherSupply => "try another supply, and the unit without its card",
+            Hands::ConnectSupply => "connect the unit's supply",
+            Hands::CheckSupply => "check the unit's supply",
+        }
     }
 }
 
@@ -454,8 +451,8 @@ mod tests {
     fn what_hands_can_do_depends_on_whether_the_unit_is_a_dock() {
         let dock = Location::Port("3-1".parse().unwrap());
         let at = |place: &Location| Invocation::default().at(place).by_hand(Hands::Replug);
-        assert_eq!(at(&dock), by_hand(Hands::Replug, false));
-        assert_eq!(at(&Location::Virtual("u".into())), by_hand(Hands::Replug, true));
+        assert_eq!(at(&dock), "unplug the unit, wait five seconds, plug it in again");
+        assert!(at(&Location::Virtual("u".into())).starts_with("run the next command"));
     }
 
     fn said(words: &[&str], named: &[Named], line: &'static str) -> Vec<String> {

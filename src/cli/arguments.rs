@@ -149,9 +149,13 @@ impl UnitArgs {
 /// # Errors
 /// Fails if the system names no cache folder.
 pub fn cache(named: Option<&Path>) -> Result<Cache, Failure> {
-    let from_environment = || env::var_os("ASMPATCH_CACHE_DIR").filter(|folder| !folder.is_empty());
-    let folder = named.map(Path::to_owned).or_else(|| from_environment().map(PathBuf::from));
-    folder.map_or_else(Cache::of_user, |folder| Ok(Cache::at(&folder)))
+    folder_named(named, "ASMPATCH_CACHE_DIR").map_or_else(Cache::of_user, |folder| Ok(Cache::at(&folder)))
+}
+
+/// Returns the folder that an option names, or else this variable of the environment. An empty variable names none.
+fn folder_named(option: Option<&Path>, variable: &str) -> Option<PathBuf> {
+    let from_environment = || env::var_os(variable).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    option.map(Path::to_owned).or_else(from_environment)
 }
 
 /// The value of `--device`.
@@ -354,12 +358,7 @@ impl BackupPlace {
     /// # Errors
     /// Fails if the system names no data folder.
     pub fn folder(&self) -> Result<PathBuf, Failure> {
-        let from_environment = || env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty());
-        let named = self.backup_dir.clone().or_else(|| from_environment().map(PathBuf::from));
-        if let Some(folder) = named {
-            return Ok(folder);
-        }
-        default_folder()
+        folder_named(self.backup_dir.as_deref(), "ASMPATCH_BACKUP_DIR").map_or_else(default_folder, Ok)
     }
 }
 

@@ -85,7 +85,6 @@ fn parse_field(name: &str) -> Result<ConfigField, String> {
 pub struct Edit {
     field: ConfigField,
     value: ConfigValue,
-    text: String,
 }
 
 impl FromStr for Edit {
@@ -93,15 +92,11 @@ impl FromStr for Edit {
 
     fn from_str(argument: &str) -> Result<Self, String> {
         let (name, text) = argument.split_once('=').ok_or("expected FIELD=VALUE, as in serial=LAB-07")?;
-        let Some(field) = ConfigField::named(name) else {
-            let names: Vec<&str> = ConfigField::ALL.iter().map(|field| field.name()).collect();
-            let meant = question(nearest(name, names.iter().copied()));
-            return Err(format!("unknown field `{name}`, expected one of {}{meant}", names.join(", ")));
-        };
+        let field = parse_field(name).map_err(|expected| format!("unknown field `{name}`, {expected}"))?;
         if field == ConfigField::Serial && text.trim().is_empty() {
             return Err("a unit without a serial number can't be distinguished from another".to_owned());
         }
-        Ok(Self { field, value: ConfigValue::typed(field, text)?, text: text.to_owned() })
+        Ok(Self { field, value: ConfigValue::typed(field, text)? })
     }
 }
 
@@ -242,7 +237,7 @@ mod tests {
     fn an_edit_names_a_field_and_a_value_that_fits_it() {
         let edit: Edit = "product=a = b".parse().unwrap();
         assert_eq!((edit.field, edit.value), (ConfigField::Product, ConfigValue::Text("a = b".to_owned())));
-        assert_eq!("manufacturer=".parse::<Edit>().unwrap().text, "");
+        assert_eq!("manufacturer=".parse::<Edit>().unwrap().value, ConfigValue::Text(String::new()));
         assert_eq!("vendor-id=0x1209".parse::<Edit>().unwrap().value, ConfigValue::Number(0x1209));
         for (argument, expected) in [
             ("serial", "expected FIELD=VALUE"),

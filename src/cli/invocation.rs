@@ -276,7 +276,7 @@ impl Invocation {
     /// Returns another command, written without quotes: `pcie reset --device 3-1`, or `udev | sudo tee FILE`. It names the
     /// unit, and takes what may travel, unless its own words have it.
     pub fn other(&self, line: &str) -> Command {
-        let (own, tail) = line.split_at(line.find(" | ").or_else(|| line.find(" > ")).unwrap_or(line.len()));
+        let (own, tail) = own_and_tail(line);
         self.completed(Command::of(own.split(' ').map(OsString::from), tail))
     }
 
@@ -380,6 +380,11 @@ impl Invocation {
             _ => None,
         }
     }
+}
+
+/// Splits a line of the shell into a command and what follows it, a pipe or a redirection, which is another program's.
+pub fn own_and_tail(line: &str) -> (&str, &str) {
+    line.split_at(line.find(" | ").or_else(|| line.find(" > ")).unwrap_or(line.len()))
 }
 
 /// A command to print. Its text is ready for a shell.

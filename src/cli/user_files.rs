@@ -568,6 +568,7 @@ mod tests {
 
     use super::*;
     use crate::cli::advice::worded;
+    use crate::cli::errors;
     use crate::cli::invocation::Invocation;
 
     #[test]
@@ -609,7 +610,8 @@ mod tests {
             |image: FileKind, group| no_image(&FileKind::Swapped { kind: Box::new(image), group }, "f".as_ref());
         let error = refusal(FileKind::Image(practice::image()), 4);
         assert_eq!(error.code(), "asmpatch::image::is_other");
-        let help = crate::cli::errors::help(error.coded(), &Invocation::default());
-        assert!(help.contains("groups of 4") && help.contains("--reverse-bytes=4"), "{help}");
+        let steps = errors::steps(error.coded(), &Invocation::default());
+        let first = &steps[0].purpose;
+        assert!(first.contains("groups of 4") && first.contains("--reverse-bytes=4"), "{first}");
     }
 }

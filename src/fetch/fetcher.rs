@@ -100,15 +100,16 @@ impl Fetcher<'_> {
             return Ok(acquired);
         }
         let id = &manifest.id;
+        let without = |label, message: String| Failure::new(label, message).naming(Named::Image(id.clone()));
         if self.offline {
             let label = Kind::BadInput.code("asmpatch::fetch::offline");
             let message = format!("image {id} is not in the cache, and downloads are switched off");
-            return Err(FetchError::Source(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
+            return Err(FetchError::Source(without(label, message).into()));
         }
         if manifest.mirrors.is_empty() {
             let label = Kind::BadInput.code("asmpatch::fetch::no_mirrors");
             let message = format!("the manifest of image {id} names no mirrors");
-            return Err(FetchError::Source(Failure::new(label, message).naming(Named::Image(id.clone())).into()));
+            return Err(FetchError::Source(without(label, message).into()));
         }
         let _lock = self.lock(manifest)?;
         // Another process may have fetched it while this one waited.
@@ -137,7 +138,7 @@ impl Fetcher<'_> {
             false => Kind::BadInput.code("asmpatch::fetch::mirrors"),
         };
         let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
-        Err(FetchError::Source(Failure::new(label, message).naming(Named::Image(id.clone())).after(attempts).into()))
+        Err(FetchError::Source(without(label, message).after(attempts).into()))
     }
 
     fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {

@@ -12,7 +12,7 @@ use asm2464::{AnyFailure, Coded, Kind, Label, Named};
 use derive_more::Display;
 
 use super::advice::{AdvicePart, worded};
-use super::flash::steps::{WordedStep, lines};
+use super::flash::steps::WordedStep;
 use super::invocation::Invocation;
 use crate::advice::Hands;
 
@@ -169,11 +169,6 @@ impl From<Kind> for Exit {
 /// Returns what to do about an error, after this command.
 pub fn steps(error: &(dyn Coded + 'static), run: &Invocation) -> Vec<WordedStep> {
     worded(advice(error), run, &error.named())
-}
-
-/// Returns what to do about an error as lines of text.
-pub fn help(error: &(dyn Coded + 'static), run: &Invocation) -> String {
-    lines(&steps(error, run)).join("\n")
 }
 
 /// Lists each code.

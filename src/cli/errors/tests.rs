@@ -7,13 +7,13 @@ use std::{env, fs};
 
 use crate::devices::RULES_PATH;
 use crate::failure::shown_code;
-use asm2464::{Coded as _, Kind, Named};
+use asm2464::{Coded, Kind, Named};
 use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
-use super::{Exit, codes, entries, files, steps_by_code, units};
+use super::{Exit, codes, entries, files, steps, steps_by_code, units};
 use crate::cli::advice::{AdvicePart, is_for_docks};
-use crate::cli::flash::steps::WordedStep;
+use crate::cli::flash::steps::{WordedStep, lines};
 use crate::cli::invocation::Invocation;
 
 const INTRODUCTION: &str = "\
@@ -78,6 +78,11 @@ fn each(run: &Invocation) -> impl Iterator<Item = (&'static str, String)> {
         (code, notes.join("; "))
     };
     codes().map(row)
+}
+
+/// Returns what to do about an error as lines of text.
+fn help(error: &(dyn Coded + 'static), run: &Invocation) -> String {
+    lines(&steps(error, run)).join("\n")
 }
 
 /// Every kind.
@@ -257,14 +262,14 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
         error.to_string(),
         "couldn't check whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
     );
-    let help = |words: &[&str]| super::help(&error, &Invocation::parse(words).unwrap());
-    let advice = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
+    let after = |words: &[&str]| help(&error, &Invocation::parse(words).unwrap());
+    let advice = after(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
     assert!(
         advice.ends_with(&format!("\n    asmpatch flash {quoted} --device 3-1.2 --unchecked-disk sda")),
         "{advice}"
     );
-    let advice = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
+    let advice = after(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
     assert!(advice.ends_with("\n    asmpatch flash --unchecked-disk sda -- -fw.bin"), "{advice}");
 }
 
@@ -330,7 +335,7 @@ fn what_doctor_found_fills_in_its_advice_as_an_error_does() {
     let run = Invocation::parse(["asmpatch", "doctor"]).unwrap().at(&location);
     let advice = |error: DiskError| {
         let Problem { code, named, .. } = Problem::from(error);
-        crate::cli::flash::steps::lines(&steps_by_code(&code, &named, &run)).join(
+        lines(&steps_by_code(&code, &named, &run)).join(
             "
 ",
         )
@@ -353,9 +358,9 @@ fn a_disk_in_use_is_refused_with_the_commands_that_free_it() {
         let used = |(device, by): &(&str, Use)| DiskUse { device: (*device).to_owned(), by: by.clone() };
         DiskError::InUse { port: "3-1.2".parse().unwrap(), uses: uses.iter().map(used).collect() }
     };
-    let help = |uses: &[(&str, Use)]| super::help(&error(uses), &Invocation::default());
-    let mounted = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Mounted("/mnt/b".to_owned()))]);
+    let advice = |uses: &[(&str, Use)]| help(&error(uses), &Invocation::default());
+    let mounted = advice(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Mounted("/mnt/b".to_owned()))]);
     assert!(mounted.contains("\n    umount /mnt/a /mnt/b\n"), "{mounted}");
-    let both = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Swap)]);
+    let both = advice(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Swap)]);
     assert!(both.contains("\n    umount /mnt/a\n") && both.contains("\n    swapoff /dev/sda2\n"), "{both}");
 }

@@ -9,7 +9,8 @@
 //!
 //! # Why so
 //! Everything above the pipes is the code that runs on hardware, so a test that passes here has executed it. The flash is
-//! cells with NOR's rules ([`SpiFlash`]): an erase that is cut short leaves what a real one leaves.
+//! cells with NOR's rules ([`SpiFlash`](asm2464_chip::spi_flash::SpiFlash)): an erase that is cut short leaves what a
+//! real one leaves.
 //!
 //! The boot loader is native code, because its own is in the chip's ROM, whose contents are not known; its behaviour is
 //! that of open flashers and of notes on it. docs/virtual-unit.md describes the unit's behaviour where the chip's details

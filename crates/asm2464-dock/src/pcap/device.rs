@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use asm2464::firmware::descriptors;
 use asm2464_host::bridge::{
     Monitor, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId, UnitInfo, is_to_host,
 };
@@ -252,12 +253,7 @@ impl Tap for BusTap {
 
 /// Cuts off the alternate settings above this one from a configuration.
 fn up_to(configuration: &[u8], alternate: u8) -> &[u8] {
-    let mut at = 0;
-    while let Some(&[len, kind, _, number, ..]) = configuration.get(at..) {
-        if len == 0 || (kind == INTERFACE && number > alternate) {
-            break;
-        }
-        at += usize::from(len);
-    }
-    &configuration[..at.min(configuration.len())]
+    let is_meant = |descriptor: &&[u8]| !matches!(descriptor, [_, INTERFACE, _, number, ..] if *number > alternate);
+    let len = descriptors(configuration).take_while(is_meant).map(<[u8]>::len).sum();
+    &configuration[..len]
 }

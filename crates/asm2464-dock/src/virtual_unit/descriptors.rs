@@ -2,7 +2,7 @@
 //!
 //! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the endpoints of 240417.
 
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId, descriptors};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, InterfaceClass, UsbId, descriptors};
 use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::BusSpeed;
 
@@ -79,7 +79,7 @@ pub struct Descriptors {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// bInterfaceClass, bInterfaceSubClass, bInterfaceProtocol.
-    pub class: [u8; 3],
+    pub class: InterfaceClass,
     /// Its endpoints, in order.
     pub pipes: Vec<Pipe>,
 }
@@ -132,7 +132,7 @@ impl Descriptors {
                 [_, INTERFACE, 0, number, _, class, subclass, protocol, ..] => {
                     is_meant = number == alternate && found.is_none();
                     if is_meant {
-                        found = Some(Setting { class: [class, subclass, protocol], pipes: Vec::new() });
+                        found = Some(Setting { class: (class, subclass, protocol), pipes: Vec::new() });
                     }
                 }
                 [_, INTERFACE, ..] => is_meant = false,

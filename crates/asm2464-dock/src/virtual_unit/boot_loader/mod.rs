@@ -5,6 +5,7 @@ mod commands;
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BULK_ONLY_CLASS;
 use asm2464_chip::chip::{PacketIn, PacketOut, Speed};
 use asm2464_host::bridge::Endpoint;
 use commands::Target;
@@ -16,9 +17,6 @@ use super::responder::{Halts, Reply, Responder};
 use super::scenario::FaultPlan;
 use super::wire::{self, AttachmentWire, PacketTarget, Wired};
 use asm2464_chip::spi_flash::SpiFlash;
-
-/// bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol of Bulk-Only.
-const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
 
 /// How far a host has opened the bulk pipes.
 ///
@@ -88,7 +86,7 @@ impl BootLoader {
     /// Drops what was in progress.
     pub(super) fn forget(&mut self) {
         self.pipes.bulk_only = BulkOnlyTarget::default();
-        self.wire.start_over(Some(BULK_ONLY));
+        self.wire.start_over(Some(BULK_ONLY_CLASS));
     }
 
     fn shut(&mut self, gate: PipeGate) {

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::InterfaceClass;
 use asm2464::{Failure, Kind};
 use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::is_to_host;
@@ -439,9 +440,9 @@ impl Outbox {
     }
 
     /// Describes the one interface, number 0, by the class, subclass and protocol of its current alternate setting.
-    pub fn interface_info(&mut self, class: [u8; 3]) {
+    pub fn interface_info(&mut self, class: InterfaceClass) {
         let mut tables = [[0; ENDPOINT_SLOTS]; 4];
-        for (table, byte) in tables[1..].iter_mut().zip(class) {
+        for (table, byte) in tables[1..].iter_mut().zip(<[u8; 3]>::from(class)) {
             table[0] = byte;
         }
         self.packet(kind::INTERFACE_INFO, 0, &[&1u32.to_le_bytes(), tables.as_flattened()]);

@@ -10,6 +10,7 @@ mod uas;
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS};
 use asm2464_chip::chip::{Chip, PacketIn, PacketOut, Speed};
 use asm2464_host::bridge::Endpoint;
 
@@ -140,11 +141,10 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// Finds the protocol by bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
-    fn of(class: [u8; 3]) -> Self {
+    fn of(class: InterfaceClass) -> Self {
         match class {
-            [0x08, 0x06, 0x50] => Self::BulkOnly(BulkOnlyWire::default()),
-            [0x08, 0x06, 0x62] => Self::Uas(UasWire::default()),
+            BULK_ONLY_CLASS => Self::BulkOnly(BulkOnlyWire::default()),
+            UAS_CLASS => Self::Uas(UasWire::default()),
             _ => Self::Other,
         }
     }
@@ -212,7 +212,7 @@ impl AttachmentWire {
     }
 
     /// Starts over with the class of another alternate setting, or the same one. Drops commands in progress.
-    pub(super) fn start_over(&mut self, class: Option<[u8; 3]>) {
+    pub(super) fn start_over(&mut self, class: Option<InterfaceClass>) {
         let protocol = class.map(Protocol::of).unwrap_or_default();
         *self = Self { protocol, ..Self::new(self.judge.command_time) };
     }

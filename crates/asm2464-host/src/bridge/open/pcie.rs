@@ -3,6 +3,7 @@
 //! SRAM.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,17 +37,15 @@ impl OpenBridge {
     /// # Errors
     /// As for [`OpenBridge::dword`] and [`OpenBridge::stream_read`].
     pub fn memory_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
-        let (head, dwords) = parts("F0 (memory read)", address, buffer.len())?;
-        let (head, rest) = buffer.split_at_mut(head);
-        let (dwords, tail) = rest.split_at_mut(dwords);
-        let (middle, end) = (address + head.len() as u64, address + (head.len() + dwords.len()) as u64);
-        self.read_bytes(address, head)?;
+        let [head, dwords, tail] = parts("F0 (memory read)", address, buffer.len())?;
+        let at = |part: &Range<usize>| address + part.start as u64;
+        self.read_bytes(at(&head), &mut buffer[head])?;
         match dwords.len() {
             0 => {}
-            4 => self.read_bytes(middle, dwords)?,
-            _ => self.stream_read(middle, dwords)?,
+            4 => self.read_bytes(at(&dwords), &mut buffer[dwords])?,
+            _ => self.stream_read(at(&dwords), &mut buffer[dwords])?,
         }
-        self.read_bytes(end, tail)
+        self.read_bytes(at(&tail), &mut buffer[tail])
     }
 
     /// Writes memory on the PCIe side, such as behind a BAR, in the order of the addresses. One dword goes as a single
@@ -56,17 +55,15 @@ impl OpenBridge {
     /// # Errors
     /// As for [`OpenBridge::dword`] and [`OpenBridge::stream_write`].
     pub fn memory_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
-        let (head, dwords) = parts("F0 (memory write)", address, data.len())?;
-        let (head, rest) = data.split_at(head);
-        let (dwords, tail) = rest.split_at(dwords);
-        let (middle, end) = (address + head.len() as u64, address + (head.len() + dwords.len()) as u64);
-        self.write_bytes(address, head)?;
+        let [head, dwords, tail] = parts("F0 (memory write)", address, data.len())?;
+        let at = |part: &Range<usize>| address + part.start as u64;
+        self.write_bytes(at(&head), &data[head])?;
         match dwords.len() {
             0 => {}
-            4 => self.write_bytes(middle, dwords)?,
-            _ => self.stream_write(middle, dwords)?,
+            4 => self.write_bytes(at(&dwords), &data[dwords])?,
+            _ => self.stream_write(at(&dwords), &data[dwords])?,
         }
-        self.write_bytes(end, tail)
+        self.write_bytes(at(&tail), &data[tail])
     }
 
     /// Reads bytes of one dword.
@@ -110,14 +107,15 @@ impl OpenBridge {
     }
 }
 
-/// Number of bytes of a range before its first whole dword, and number of bytes in its whole dwords.
-fn parts(request: &'static str, address: u64, len: usize) -> Result<(usize, usize), ControlError> {
+/// The parts of `len` bytes at an address: those before the first whole dword, the whole dwords, and those behind them.
+fn parts(request: &'static str, address: u64, len: usize) -> Result<[Range<usize>; 3], ControlError> {
     if address.checked_add(len as u64).is_none() {
         let found = format!("{len} bytes at {address:#x}");
         return Err(ControlError::Length { request, limit: "addresses of 64 bits", found });
     }
-    let head = (address.wrapping_neg() % 4) as usize;
-    Ok(if head >= len { (len, 0) } else { (head, (len - head) / 4 * 4) })
+    let head = len.min((address.wrapping_neg() % 4) as usize);
+    let tail = head + (len - head) / 4 * 4;
+    Ok([0..head, head..tail, tail..len])
 }
 
 /// The dword that holds these bytes, their first place in it, and their enables; `None` for no bytes.

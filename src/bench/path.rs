@@ -9,7 +9,6 @@ use asm2464::ParseError;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
 use asm2464::sram::SRAM_SECTOR_LEN;
-use asm2464_host::bridge::JobData;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
@@ -418,10 +417,6 @@ impl DataPath {
             Sends::Commands { command, .. } => Some(command(at, len)),
             Sends::Tlps | Sends::Transfers => None,
         }
-    }
-
-    pub(super) const fn job_data(self, len: usize) -> JobData {
-        if self.writes() { JobData::Out(len) } else { JobData::In(len) }
     }
 }
 

@@ -260,7 +260,9 @@ impl Workload for Stream<'_> {
         }
         let at = path.offset(self.number, size);
         let command = path.command(at, size)?;
+        let mut data = JobData::In(size);
         if path.writes() {
+            data = JobData::Out(size);
             // Fill each slot's buffer once and send it again and again, so that the host copies nothing per command.
             let head = size.min(16);
             if buffer[..head] != self.pattern[..head] {
@@ -269,7 +271,7 @@ impl Workload for Stream<'_> {
             self.freeing.extend(freeing(size));
         }
         self.number += 1;
-        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
+        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data, id: at as u64 })
     }
 
     fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], elapsed: Duration) -> bool {

@@ -422,16 +422,20 @@ fn gpu(facts: &Facts, wanted: Wanted<'_>) -> Vec<Finding> {
             return vec![advise(Bad, found, Advice::ReplaceSsd)];
         }
     };
-    let (candidates, others) = wanted.among(tree);
-    let mut found = Vec::new();
-    if candidates.is_empty() {
+    let (mut found, mut others) = (Vec::new(), Vec::new());
+    for function in &tree.functions {
+        match wanted.judge(function) {
+            Some(finding) => found.push(finding),
+            None => others.push(function),
+        }
+    }
+    if found.is_empty() {
         found.push(no_candidate(facts, wanted, &others));
     }
-    // One that a runtime drives comes first, because the topic's verdict is that of its first line.
-    let is_driven = candidates.iter().any(|candidate| candidate.is_driven(wanted.runtime));
-    let otherwise = if is_driven { Note } else { Bad };
-    for device in &candidates {
-        found.push(candidate(device, wanted.runtime, otherwise));
+    // One device that a runtime drives is enough. It comes first, because the topic's verdict is that of its first line.
+    if found.iter().any(|(verdict, ..)| *verdict == Good) {
+        found.iter_mut().for_each(|(verdict, ..)| *verdict = Note.min(*verdict));
+        found.sort_by_key(|(verdict, ..)| *verdict);
     }
     for note in &tree.notes {
         found.push(advise(Note, note.to_string(), Advice::AgainstNote(note.clone())));
@@ -457,38 +461,6 @@ fn no_candidate(facts: &Facts, wanted: Wanted<'_>, others: &[&Function]) -> Find
     }
     let others: Vec<String> = others.iter().map(|other| format!("{} ({})", named(other), class_of(other))).collect();
     advise(verdict, format!("{missing}, but {}", others.join(", ")), Advice::CheckSeat)
-}
-
-/// Returns the finding about a device that a runtime might drive; `otherwise` is the verdict on one that none drives.
-fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -> Finding {
-    let (function, support) = match candidate {
-        Candidate::Expected(function) => {
-            return line(Good, format!("{} ({}), the device that you expect", named(function), class_of(function)));
-        }
-        Candidate::Gpu(function, support) => (function, support),
-    };
-    let id = PciId::of(function);
-    if id == DEMO_CARD {
-        let found = format!(
-            "{}: tiny-gpu, a card of virtual units that computes in a demo; no GPU runtime drives it",
-            named(function)
-        );
-        return line(otherwise, found);
-    }
-    let (says, source) = match support {
-        GpuSupport::Driven { product, target, .. } => {
-            let found = format!("{}: {product} ({target})", named(function));
-            if function.at.bus == runtime.bus {
-                return line(Good, found);
-            }
-            let found = format!("{found}, and tinygrad looks on bus {} alone", runtime.bus);
-            return advise(otherwise, found, Advice::OtherBus { id, is_higher: function.at.bus > runtime.bus });
-        }
-        GpuSupport::NotListed { says, source } => (*says, Some((*source).to_owned())),
-        GpuSupport::NoVendor => ("asmpatch knows no runtime that drives it over USB", None),
-    };
-    let found = format!("{} ({}): {says}", named(function), class_of(function));
-    advise(otherwise, found, Advice::Expect { id, source })
 }
 
 fn bench(facts: &Facts) -> Vec<Finding> {
@@ -536,15 +508,6 @@ pub struct Wanted<'a> {
     pub expected: Option<PciId>,
 }
 
-/// A device behind the bridge that a runtime might drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Candidate<'a> {
-    /// The device that the user expects.
-    Expected(&'a Function),
-    /// A GPU or an accelerator.
-    Gpu(&'a Function, GpuSupport<'a>),
-}
-
 impl Wanted<'_> {
     /// Whether the known runtime drives what is wanted, and finds it where it is.
     fn is_known(&self, tree: &Survey) -> bool {
@@ -554,32 +517,37 @@ impl Wanted<'_> {
         is_driven && tree.functions.iter().any(is_it)
     }
 
-    /// The devices behind the bridge that a runtime might drive, starting with those that one drives for certain; and
-    /// all other devices.
-    fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
-        let (mut wanted, mut others) = (Vec::new(), Vec::new());
-        for function in &tree.functions {
-            match self.expected {
-                Some(expected) if PciId::of(function) == expected => wanted.push(Candidate::Expected(function)),
-                None if is_gpu(function.class) => {
-                    wanted.push(Candidate::Gpu(function, self.gpus.support(PciId::of(function))))
+    /// Returns the finding about a device behind the bridge: good only if a runtime drives it where it is. `None` if it is
+    /// no device that a runtime might drive.
+    fn judge(&self, function: &Function) -> Option<Finding> {
+        let id = PciId::of(function);
+        if let Some(expected) = self.expected {
+            let found = || format!("{} ({}), the device that you expect", named(function), class_of(function));
+            return (id == expected).then(|| line(Good, found()));
+        }
+        if !is_gpu(function.class) {
+            return None;
+        }
+        let named = named(function);
+        if id == DEMO_CARD {
+            let what = "tiny-gpu, a card of virtual units that computes in a demo; no GPU runtime drives it";
+            return Some(line(Bad, format!("{named}: {what}")));
+        }
+        let (says, source) = match self.gpus.support(id) {
+            GpuSupport::Driven { product, target, .. } => {
+                let (found, bus) = (format!("{named}: {product} ({target})"), self.runtime.bus);
+                if function.at.bus == bus {
+                    return Some(line(Good, found));
                 }
-                _ => others.push(function),
+                let is_higher = function.at.bus > bus;
+                let found = format!("{found}, and tinygrad looks on bus {bus} alone");
+                return Some(advise(Bad, found, Advice::OtherBus { id, is_higher }));
             }
-        }
-        wanted.sort_by_key(|candidate| !candidate.is_driven(self.runtime));
-        (wanted, others)
-    }
-}
-
-impl Candidate<'_> {
-    /// Whether a runtime drives it, and looks where it is.
-    fn is_driven(&self, runtime: &Runtime) -> bool {
-        match self {
-            Self::Expected(_) => true,
-            Self::Gpu(function, GpuSupport::Driven { .. }) => function.at.bus == runtime.bus,
-            Self::Gpu(..) => false,
-        }
+            GpuSupport::NotListed { says, source } => (says, Some(source.to_owned())),
+            GpuSupport::NoVendor => ("asmpatch knows no runtime that drives it over USB", None),
+        };
+        let found = format!("{named} ({}): {says}", class_of(function));
+        Some(advise(Bad, found, Advice::Expect { id, source }))
     }
 }
 

@@ -112,7 +112,8 @@ impl Soak<'_> {
                 }
                 Err(error) => error,
             };
-            if attempts == ATTEMPTS || is_final(&error) {
+            // A refused unit is refused again.
+            if attempts == ATTEMPTS || matches!(error.kind(), Kind::Refused | Kind::Interrupted) {
                 return Err(error);
             }
             // Only one handle can claim a unit, so close this one before the unit is opened again.
@@ -199,11 +200,6 @@ impl Soak<'_> {
         }
         Ended::Vanished
     }
-}
-
-/// Whether another attempt can't succeed: the unit was refused, or Ctrl-C was pressed.
-fn is_final(error: &AnyFailure) -> bool {
-    matches!(error.kind(), Kind::Refused | Kind::Interrupted)
 }
 
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.

@@ -108,22 +108,17 @@ impl Args {
     /// Finds the units: all, those that are named, each once, or the only one. `capture` records them.
     fn ports(&self, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
         let known = self.ids.load()?;
-        if self.all && self.device.is_empty() {
-            return unit::ports(&known, capture);
+        let at = |selector| opened(selector, |selector| unit::port(&known, selector, capture));
+        if self.device.is_empty() {
+            return if self.all { unit::ports(&known, capture) } else { Ok(vec![at(None)?]) };
         }
-        let named = match self.device.as_slice() {
-            [] => vec![None],
-            named => named.iter().map(Some).collect(),
-        };
         let mut ports: Vec<Box<dyn Port>> = Vec::new();
-        let mut known_as: Vec<Option<&Selector>> = Vec::new();
-        for selector in named {
+        for (index, selector) in self.device.iter().enumerate() {
             // A virtual unit can't be opened twice.
-            if known_as.contains(&selector) {
+            if self.device[..index].contains(selector) {
                 continue;
             }
-            known_as.push(selector);
-            let port = opened(selector, |selector| unit::port(&known, selector, capture))?;
+            let port = at(Some(selector))?;
             if ports.iter().all(|other| other.location() != port.location()) {
                 ports.push(port);
             }

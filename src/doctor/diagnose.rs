@@ -424,7 +424,7 @@ fn gpu(facts: &Facts, wanted: Wanted<'_>) -> Vec<Finding> {
     };
     let (mut found, mut others) = (Vec::new(), Vec::new());
     for function in &tree.functions {
-        match wanted.judge(function) {
+        match wanted.finding_on(function) {
             Some(finding) => found.push(finding),
             None => others.push(function),
         }
@@ -519,7 +519,7 @@ impl Wanted<'_> {
 
     /// Returns the finding about a device behind the bridge: good only if a runtime drives it where it is. `None` if it is
     /// no device that a runtime might drive.
-    fn judge(&self, function: &Function) -> Option<Finding> {
+    fn finding_on(&self, function: &Function) -> Option<Finding> {
         let id = PciId::of(function);
         if let Some(expected) = self.expected {
             let found = || format!("{} ({}), the device that you expect", named(function), class_of(function));

@@ -1,15 +1,16 @@
 //! The `asmpatch bench` command: measures a unit after checking that data survives the trip.
 
-pub(super) mod self_test;
 pub(super) mod soak;
 mod svg;
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::comparison::{self, AskedRows, ComparedRow, RowChange};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point};
+use crate::devices::Devices;
 use crate::flash::access::Access;
 use crate::flash::observe::ObservedFirmware;
 use crate::image::{Firmware, Images};
@@ -345,6 +346,57 @@ impl Progress<BenchEvent> for ShownProgress<'_> {
     }
 }
 
+/// A unit's self-test after a write; `None` if there was none.
+pub type SelfTest = Option<Result<BenchReport, AnyFailure>>;
+
+/// Measures a unit that came back after a flash: a short bench of READ(16) against E4. `writes` says whether its vendor
+/// firmware answers WRITE(16). Only reads if an SSD could be behind the bridge.
+///
+/// # Errors
+/// As for [`run`].
+pub fn self_test(
+    unit: &UnitInfo,
+    writes: bool,
+    devices: &Arc<Devices>,
+    capture: Option<&Capture>,
+    context: &Context,
+) -> Result<BenchReport, AnyFailure> {
+    let bar = spinner(context);
+    let measure = |paths: &[DataPath]| {
+        let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
+        measured(unit::again(devices, unit, capture)?, &plan, None, &bar)
+    };
+    let reads: Vec<DataPath> = DataPath::scsi().into_iter().filter(|path| !path.writes()).collect();
+    let report = match unit.state {
+        BridgeState::OpenFirmware => measure(&[DataPath::E4Stock, DataPath::F2Out]),
+        _ if !writes => measure(&reads),
+        _ => measure(&DataPath::scsi()).or_else(|failure| match failure.kind() {
+            // An SSD may be behind it, and nothing was written.
+            Kind::Refused => measure(&reads),
+            _ => Err(failure),
+        }),
+    };
+    bar.finish_and_clear();
+    report
+}
+
+/// Prints a self-test: all of it, or of one of several units only the line that compares READ(16) with E4.
+pub fn show_self_test(device: &str, report: &BenchReport, several: bool) {
+    if several {
+        table::wrapped(&format!("{device}: "), "    ", &table::read_against_e4(report).unwrap_or_default());
+    } else {
+        table::show(report, None, false);
+    }
+}
+
+/// Checks that bytes survived.
+///
+/// # Errors
+/// Fails if bytes came back different from what was written.
+pub fn check_bytes(report: &BenchReport) -> Result<(), Failure> {
+    if report.is_corrupt() { Err(corrupt()) } else { Ok(()) }
+}
+
 /// Restarts a unit that was initialised: this one, not another that has taken its place.
 fn leave(mut unit: Unit, is_initialised: bool) {
     // A virtual unit loses its power when this process ends.
@@ -391,9 +443,7 @@ fn progress_line(effort: Effort, progress: BenchEvent) -> String {
 
 /// Checks the figures against what they must be in any case, and what the options require.
 fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Result<(), Failure> {
-    if report.is_corrupt() {
-        return Err(corrupt());
-    }
+    check_bytes(report)?;
     if let Some(row) = report.silent_rows().next() {
         return Err(broken(row.point.path, &row.outcome));
     }

@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use super::steps::{self, WordedStep};
 use super::summary::UnitResult;
-use crate::cli::bench::self_test::SelfTest;
+use crate::cli::bench::SelfTest;
 use crate::cli::errors::{self, ErrorJson};
 use crate::cli::invocation::Invocation;
 use crate::cli::{print, table};

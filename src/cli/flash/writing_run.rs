@@ -28,7 +28,7 @@ use super::steps::{self, WordedStep};
 use super::{WritingArgs, ask, show, summary};
 use crate::cli::advice::AdvicePart;
 use crate::cli::arguments::{self, Recording, opened};
-use crate::cli::bench::self_test::{self, SelfTest};
+use crate::cli::bench::{self, SelfTest};
 use crate::cli::context::{Context, Deadlines};
 use crate::cli::errors::{self, Advised, Exit};
 use crate::cli::interrupt;
@@ -294,8 +294,8 @@ impl<'a> WritingRun<'a> {
                 let found = unit::choose(devices, Some(&Selector::from(&location)), capture);
                 info = found.map(|unit| unit.info);
             }
-            let tested =
-                info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context));
+            let tested = info
+                .and_then(|info| bench::self_test(&info, firmware.answers_writes(), devices, capture, self.context));
             unit.is_measured = tested.is_ok();
             *test = Some(tested);
         }
@@ -303,13 +303,15 @@ impl<'a> WritingRun<'a> {
 
     /// Prints a unit's self-test, and returns its exit status.
     fn report_test(&self, unit: &FlashUnit, test: &SelfTest, several: bool) -> Exit {
-        let shown = match test {
-            Some(Ok(report)) if self.args.json => self_test::check(report),
-            Some(Ok(report)) => self_test::show(&unit.device, report, several),
+        let report = match test {
+            Some(Ok(report)) => report,
             Some(Err(failure)) => return self.report_of(unit, failure.coded()),
             None => return Exit::Done,
         };
-        shown.map_or_else(|failure| self.report_of(unit, &failure), |()| Exit::Done)
+        if !self.args.json {
+            bench::show_self_test(&unit.device, report, several);
+        }
+        bench::check_bytes(report).map_or_else(|failure| self.report_of(unit, &failure), |()| Exit::Done)
     }
 
     /// Prints a failure of one unit, with commands for that unit, and returns its exit status.

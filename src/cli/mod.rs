@@ -1,5 +1,19 @@
 //! The command line: turns arguments into calls, and results into text.
 //!
+//! ```text
+//! arguments ─► clap ─┬─► Cli ──────────────────► dispatch ─► a command's run ─┬─► Exit
+//!                    └─► Invocation ─► Context ─────┘                         └─► AnyFailure ─► errors::report_end ─► Exit
+//!                             └──────────► advice, the commands to run next ──────────────────────────┘
+//! ```
+//!
+//! - `Context` has what every command needs: how much is printed, and the [`Invocation`], of which each printed command is
+//!   made.
+//! - A file that the user names is looked at once: `user_files::look` gives its [`FileKind`](crate::file_kind::FileKind). A
+//!   command takes the kinds that it can use; `user_files::no_image` names every other, and the command that takes it.
+//! - Everything that is printed goes through `print`.
+//! - An error becomes text, JSON and an exit status in [`errors`]. `advice` words what to do about it for the command that
+//!   was run.
+//!
 //! One file per subcommand. To add one: a file with `Args` (its doc comment is the help) and
 //! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `CliCommand`, a line in `dispatch`.
 

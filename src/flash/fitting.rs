@@ -19,11 +19,11 @@ use derive_more::Display;
 use super::access::{UnitBlocks, is_readable};
 use super::backup::{BackedUpUnit, Backup};
 use super::backup_folder;
-use super::decide::{LaterCommands, Permission, line_change};
+use super::decide::{LaterCommands, line_change, permissions};
 use super::identity::{UnitIdentity, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
 use crate::fetch::OPEN_IMAGE;
-use crate::image::{Firmware, Images, Rewritable};
+use crate::image::{Firmware, Images, Proof, Rewritable};
 use crate::unit::facts::differing;
 
 /// Maximum number of backups that are offered.
@@ -211,27 +211,21 @@ pub fn offers(
         let is_certain = found.fit == Fit::Certain;
         let only_if = if is_certain { None } else { Some(found.clone()) };
         let mut steps = Vec::new();
-        if let Some((firmware, mut permissions)) = restoring(&backup, location, images) {
-            if found.replaces_serial {
-                permissions.push(Permission::CloneIdentity);
-            }
-            if found.filed.version().is_some_and(|to| line_change(&ran, to).is_some()) {
-                permissions.push(Permission::OtherLine);
-            }
+        if let Some((firmware, unproven)) = restoring(&backup, location, images) {
+            let other_line = found.filed.version().is_some_and(|to| line_change(&ran, to).is_some());
+            let permissions = permissions(unproven, found.replaces_serial, other_line);
             let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
             let why = Why::GoBackTo { taken: found.filed.written, firmware };
             steps.push(NextStep { why, only_if: only_if.clone(), act });
         }
         if matches!(invoked, None | Some((Writes::Image, _))) {
             let mut later = invoked.map(|(_, later)| later.clone()).unwrap_or_default();
-            let permissions = &mut later.again;
-            if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
-                permissions.push(Permission::Unproven);
-            }
             // If a certain backup has another serial number, the command sets the one that the unit shows now.
             let clones = found.replaces_serial && !is_certain;
-            if clones && !permissions.contains(&Permission::CloneIdentity) {
-                permissions.push(Permission::CloneIdentity);
+            for permission in permissions(is_foreign(&backup, location), clones, false) {
+                if !later.again.contains(&permission) {
+                    later.again.push(permission);
+                }
             }
             let blocks_from = Some(found.filed.folder.clone());
             let is_chosen = invoked.is_some();
@@ -294,20 +288,16 @@ fn is_foreign(backup: &Backup, location: &Location) -> bool {
     backup.unit.is_virtual() && !location.is_virtual()
 }
 
-/// Returns the firmware in this backup and the permissions that `restore` needs for it; `None` if it would refuse the
+/// Returns the firmware in this backup, and whether `restore` writes it only as unproven; `None` if it would refuse the
 /// backup anyway.
-fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(Firmware, Vec<Permission>)> {
+fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(Firmware, bool)> {
     let known = images.identify(&backup.firmware().ok()?);
-    let proof = images.proof(&known);
-    let unproven = match proof.as_ref().map(|proof| &proof.rewritable) {
-        Some(Rewritable::No(_)) => return None,
-        Some(Rewritable::Unknown) => true,
-        Some(Rewritable::Yes) | None => {
-            is_foreign(backup, location) || (known.firmware.is_practice() && !location.is_virtual())
-        }
+    let unproven = match images.proof(&known).as_deref() {
+        Some(Proof { rewritable: Rewritable::No(_), .. }) => return None,
+        Some(proof) => proof.is_unproven(location.is_virtual()),
+        None => known.firmware.is_practice() && !location.is_virtual(),
     };
-    let permissions = if unproven { vec![Permission::Unproven] } else { Vec::new() };
-    Some((known.firmware.clone(), permissions))
+    Some((known.firmware.clone(), unproven || is_foreign(backup, location)))
 }
 
 #[cfg(test)]
@@ -315,7 +305,9 @@ pub(crate) mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use asm2464::firmware::known_blocks;
+    use asm2464::firmware::{BodyOffset, known_blocks};
+    use asm2464::flash::Slot;
+    use asm2464_chip::practice;
 
     use super::super::backup::tests::sample_backup;
     use super::super::decide::samples::{block_one, block_zero};
@@ -497,5 +489,21 @@ pub(crate) mod tests {
         let found = fits(&boot_loader("3-1", "A"), &[written("old", 1), written("new", 9), written("middle", 5)]);
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["new", "middle", "old"]);
+    }
+
+    #[test]
+    fn a_backup_whose_firmware_runtimes_refuse_by_its_name_is_written_back_as_unproven() {
+        let of = |product: &[u8; 15]| {
+            let mut image = practice::open_image();
+            let at = image.body().windows(product.len()).position(|bytes| bytes == b"custom practice").unwrap();
+            assert!(image.replace(BodyOffset(at as u32), product));
+            let images = Images::from(crate::embedded::patches().unwrap());
+            images.prove(&image).unwrap();
+            let [zero, one] = known_blocks();
+            let slot = Slot::of([zero.bytes(), one.bytes()], &image.to_file());
+            let backup = Backup { blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec), ..sample_backup() };
+            restoring(&backup, &"1-2".parse().unwrap(), &images).unwrap().1
+        };
+        assert_eq!((of(b"custom practice"), of(b"tinier practice")), (false, true));
     }
 }

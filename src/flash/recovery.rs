@@ -294,7 +294,7 @@ impl WrittenUnit {
                 }
                 steps.push(self.again(Why::SetAgain, backup_first));
             }
-            _ if keeps_old(error) && self.can_go_back() => {
+            _ if keeps_old(error) && self.back(Why::GoBack).is_some() => {
                 steps.extend(self.back(Why::GoBack));
                 steps.push(self.again(Why::OrGoOn, BackupFirst::No));
             }
@@ -322,10 +322,6 @@ impl WrittenUnit {
         let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
         let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
         NextStep::new(why, self.later.again(blocks_from, backup))
-    }
-
-    const fn can_go_back(&self) -> bool {
-        self.backup.is_some() && self.later.back.is_some()
     }
 
     fn back(&self, why: Why) -> Option<NextStep> {

@@ -78,6 +78,12 @@ impl Proof {
         Self { known, report, rewritable }
     }
 
+    /// Whether nobody has seen the image work on such a unit, so that a write of it needs the user's permission.
+    pub fn is_unproven(&self, is_virtual: bool) -> bool {
+        let is_tried = is_virtual || !self.known.firmware.is_practice();
+        self.rewritable != Rewritable::Yes || self.other_name().is_some() || !is_tried
+    }
+
     /// The product string under which the image is all right, though GPU runtimes refuse it.
     pub fn other_name(&self) -> Option<&str> {
         match self.report.failure() {

@@ -67,7 +67,12 @@ pub fn is_empty() -> bool {
 
 /// Says what the first Ctrl-C does to the units that are being written.
 pub fn tell_how_to_stop() {
-    let left: Vec<StoppedState> = held().iter().flatten().filter_map(Held::left).collect();
+    let mut left = Vec::new();
+    for unit in held().iter().flatten() {
+        if let Held::Writing(unit) = unit {
+            left.push(unit.left);
+        }
+    }
     let is_begun = |left: &StoppedState| matches!(left, StoppedState::Incomplete | StoppedState::Complete);
     let is_to_come = |left: &StoppedState| matches!(left, StoppedState::Untouched | StoppedState::Unprotected);
     if left.iter().any(is_begun) {
@@ -102,15 +107,5 @@ pub fn tell() {
     }
     if held.iter().any(Option::is_some) {
         mem::forget(held);
-    }
-}
-
-impl Held {
-    /// The state of a unit that is being written.
-    const fn left(&self) -> Option<StoppedState> {
-        match self {
-            Self::Writing(unit) => Some(unit.left),
-            Self::Stopped(_) => None,
-        }
     }
 }

@@ -293,8 +293,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
 pub fn stopped(failure: &FlashFailure, run: &Invocation) {
     let run = &run.at(&failure.unit.location);
     errors::report_with(failure, &steps::help(failure, run), run);
-    let steps = WordedStep::each(&failure.steps, run);
-    steps::lines(&steps).iter().for_each(|line| errln!("        {line}"));
+    steps::print_below_error(&WordedStep::each(&failure.steps, run));
 }
 
 impl Coded for FlashFailure {

@@ -308,6 +308,11 @@ pub fn lines(steps: &[WordedStep]) -> Vec<String> {
     lines
 }
 
+/// Prints the steps below an error.
+pub fn print_below_error(steps: &[WordedStep]) {
+    lines(steps).iter().for_each(|line| errln!("        {line}"));
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -483,14 +488,6 @@ mod tests {
         assert!(doubtful[0].purpose.starts_with("restore a backup of the unit"), "{doubtful:?}");
         assert_eq!(doubtful[1], offer(Fit::PortOnly));
         assert!(doubtful[1].question.is_some() && doubtful[1].backup.as_deref() == Some("earlier"));
-    }
-
-    #[test]
-    fn an_untouched_unit_is_backed_up_again() {
-        assert_eq!(
-            commands(StoppedState::Untouched, &run(&["restore", "b"]), Writes::Backup, None),
-            ["asmpatch restore b --device 1-2.3"]
-        );
     }
 
     #[test]

@@ -234,9 +234,7 @@ impl<'a> WritingRun<'a> {
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.report_of(unit, failure.coded());
-                    steps::lines(&steps::instead(unit, &self.context.invocation))
-                        .iter()
-                        .for_each(|line| errln!("        {line}"));
+                    steps::print_below_error(&steps::instead(unit, &self.context.invocation));
                 }
                 _ => {}
             }

@@ -399,14 +399,11 @@ pub fn later_commands(units: &[&Examined], at: usize, allowed: Allowed, connecte
     let other_line = unit.other_line().is_some();
     let clones = allowed.clone_identity || others.have(&unit.planned(), allowed);
     let again = permissions(allowed.unproven, clones, allowed.other_line || other_line);
-    let flashed = unit.flashed.as_deref();
-    let back = match flashed.map(|proof| &proof.rewritable) {
-        Some(Rewritable::No(_)) => None,
-        rewritable => {
-            let is_practice = flashed.is_some_and(|proof| proof.known.firmware.is_practice());
-            let unproven = rewritable != Some(&Rewritable::Yes)
-                || (is_practice && !unit.seen.attached.location.is_virtual())
-                || flashed.is_some_and(|proof| proof.other_name().is_some());
+    let back = match unit.flashed.as_deref() {
+        Some(Proof { rewritable: Rewritable::No(_), .. }) => None,
+        flashed => {
+            let is_virtual = unit.seen.attached.location.is_virtual();
+            let unproven = flashed.is_none_or(|proof| proof.is_unproven(is_virtual));
             let own = unit.own();
             let clones = unit.planned().taken_by(&own).is_some() || others.have(&own, allowed);
             Some(permissions(unproven, clones, other_line))
@@ -415,7 +412,8 @@ pub fn later_commands(units: &[&Examined], at: usize, allowed: Allowed, connecte
     LaterCommands { again, serial: unit.plan.chosen_serial.clone(), back }
 }
 
-fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Permission> {
+/// The permissions that are needed, in the order in which commands have them.
+pub(super) fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Permission> {
     let mut needed = Vec::new();
     if unproven {
         needed.push(Permission::Unproven);

@@ -756,7 +756,8 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::default() })]
+        // A case builds the tree of all commands a dozen times.
+        #![proptest_config(ProptestConfig { cases: 100, max_global_rejects: 100_000, ..ProptestConfig::default() })]
         #[test]
         fn a_command_that_is_put_together_again_is_the_same_and_no_consent_travels(
             at in any::<prop::sample::Index>(),

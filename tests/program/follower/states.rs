@@ -229,7 +229,8 @@ pub fn all(mirror: &str) -> Vec<State> {
             env: &[("ASMPATCH_DEVICE", "virtual:dock")],
             ..unit("ASMPATCH_DEVICE is set", "")
                 .setup(&["asmpatch doctor --report r.json", "asmpatch backup -o saved"])
-                .typed(&[LOOKS, WRITES].concat())
+                .typed(LOOKS)
+                .typed(&["backup", "config get", "flash stock.bin", "flash ed4e39b", "xdata read 0xB450"])
                 .typed(&["backup --list", "doctor --from r.json", "verify stock.bin", "list --known", "restore saved"])
         },
         // As for a service whose user has no folder.

@@ -88,7 +88,7 @@ pub fn kinds() -> Vec<(&'static str, Vec<u8>)> {
         "id = 'mine'\nversion = '250102.85.00.00'\nchip = 'ASM2464PD'\nsize = 9\nsha256 = '{}'\n",
         "0".repeat(64)
     );
-    let utf16 = "a text".encode_utf16().flat_map(u16::to_le_bytes);
+    let utf16 = "a text of somebody".encode_utf16().flat_map(u16::to_le_bytes);
     vec![
         ("half.bin", stock()[..stock().len() / 2].to_vec()),
         ("padded.bin", padded),
@@ -116,7 +116,7 @@ pub fn kinds() -> Vec<(&'static str, Vec<u8>)> {
         ("page.html", b"<!DOCTYPE html><html><body>403</body></html>".to_vec()),
         ("notes.txt", b"a text of somebody\nwith two lines\n".to_vec()),
         ("utf16.txt", [0xFF, 0xFE].into_iter().chain(utf16).collect()),
-        ("data.json", b"{\"a\": 1}".to_vec()),
+        ("data.json", b"{\"name\": \"a file of somebody\"}".to_vec()),
         ("wire.pcapng", b"\x0a\x0d\x0d\x0a\x1c\x00\x00\x00\x4d\x3c\x2b\x1a\x01\x00\x00\x00".to_vec()),
         ("manual.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".to_vec()),
         ("empty.bin", Vec::new()),

@@ -7,18 +7,19 @@
 //! # The trip
 //!
 //! ```text
-//!  BenchPlan ─┐                  UnitSurvey           Integrity            Row, Row, Row
-//!             ▼                       ▲                   ▲                      ▲
-//!  Live ─► BenchedUnit ──────────► survey ─► prepare ─► check ─► each Point: measure ─► restore ─► BenchReport
-//!            │      │                                     │            │
-//!            │      └ open: control requests, streams     │            └ row: warm-up, repetitions, Tally ─► Figures
-//!            └ vendor: SCSI commands                      └ pattern, written and read back
+//!  BenchPlan ─┐               UnitSurvey    Integrity             Row, Row, Row
+//!             ▼                    ▲            ▲                       ▲
+//!  Live ─► BenchedUnit ────────► survey ─────► check ─► each Point: measure ─► restore ─► BenchReport
+//!            │      │                           │            │
+//!            │      └ open: control requests    │            └ row: warm-up, repetitions, Tally ─► Figures
+//!            └ vendor: SCSI commands            └ pattern, written and read back; ready_sram between memory and SRAM
 //! ```
 //!
 //! - [`DataPath`] is a table: each row has all that is fixed about one path, with what it sends and whether it writes.
 //! - [`BenchPlan`] selects paths, sizes and depths. They make [`Point`]s, one for each [`Row`].
-//! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. What a bench has
-//!   found out about a unit is `UnitSurvey`: which paths it must skip and why, and the results of the checks.
+//! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. What a bench knows
+//!   of a unit is `UnitSurvey`: which paths it must skip and why, how much each moves and how many at once, the results
+//!   of the checks, and what was in a GPU's memory. It and the plan make the points.
 //! - [`run()`] surveys the unit, writes a pattern and reads it back, measures each point, and returns a
 //!   [`BenchReport`] with an [`Outcome`] in each row. A `Halt` ends a row early: with an outcome, or with an error that
 //!   ends the bench.

@@ -56,8 +56,8 @@ pub trait BenchedUnit {
     /// it.
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<UnitSurvey, AnyFailure>;
 
-    /// Prepares the unit for the SRAM's path, after the PCIe requests of the survey and of the checks.
-    fn prepare(
+    /// Makes the unit ready for the SRAM's paths, after the PCIe requests of the survey and of the checks.
+    fn ready_sram(
         &mut self,
         _device: &str,
         _plan: &BenchPlan,
@@ -282,7 +282,7 @@ fn check(
     if writes_memory.any(|path| known.runs(*path, plan)) {
         check_memory(subject, known, timeout)?;
     }
-    subject.prepare(device, plan, known, progress)?;
+    subject.ready_sram(device, plan, known, progress)?;
     if known.runs(subject.firmware().fills_sram, plan) {
         check_sram(subject, known, timeout)?;
     }

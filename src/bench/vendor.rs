@@ -76,7 +76,7 @@ impl BenchedUnit for Bridge {
         Ok(known)
     }
 
-    fn prepare(
+    fn ready_sram(
         &mut self,
         device: &str,
         plan: &BenchPlan,

@@ -369,7 +369,10 @@ impl<'a> Checks<'a> {
         let receipt = user_files::receipt_of(path, args.receipt.as_deref())?;
         let find = |sha256: &Sha256Digest| original(sha256, self.originals);
         let expect = Expectations { receipt: receipt.as_ref(), image: self.base, originals: Some(&find) };
-        let verification = images.verify_file(&bytes, &expect);
+        let mut verification = images.verify_file(&bytes, &expect);
+        if let Some(failure) = too_long_open(&verification) {
+            verification.findings = vec![failure.into()];
+        }
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works. Nothing else may be wrong with it.
         let open = open(images, &verification);
@@ -479,6 +482,17 @@ fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
     images.identify(verification.image.as_ref()?).firmware.open().cloned()
 }
 
+/// Returns the failure of open firmware with which nothing is wrong but its length. An image that has a known version is
+/// not booted to find out.
+fn too_long_open(verification: &Verification<'_>) -> Option<Failure> {
+    let image = verification.image.as_ref().filter(|_| verification.is_unknown_alone())?;
+    if image.file_len() <= Part::One.max_len() || verification.compared.is_some() {
+        return None;
+    }
+    let is_open = boot::enumerated(image)?.state == BridgeState::OpenFirmware;
+    is_open.then(|| OpenImage::too_long(image))
+}
+
 /// Reads a file, whose container may be damaged. An empty file is an input error like a missing one: there is nothing to
 /// verify.
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
@@ -531,5 +545,27 @@ pub(super) fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'
             verification.patches.iter().map(|patch| PatchOnImage::new(patch, &base, original, image)).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464::Coded as _;
+
+    use super::*;
+
+    #[test]
+    fn open_firmware_that_part_1_does_not_hold_is_named() {
+        let images = Images::from(crate::embedded::patches().unwrap());
+        let of_len = |len: usize| {
+            let mut body = practice::open_image().body().to_vec();
+            body.resize(body.len() + len - practice::open_image().file_len(), 0);
+            let image = Image::from_body(body).unwrap();
+            too_long_open(&images.verify(&image, &Expectations::default()))
+        };
+        assert!(of_len(Part::One.max_len()).is_none());
+        let failure = of_len(Part::One.max_len() + 1).unwrap();
+        assert_eq!(failure.code(), "asmpatch::image::open_too_long");
+        assert!(failure.to_string().contains("at most 65280 bytes: it has 65281"), "{failure}");
     }
 }

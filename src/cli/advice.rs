@@ -155,7 +155,9 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
             ),
         ],
         Advice::PowerCard => {
-            vec![search("give the card its own 12 V, check its seat, wake the ports above, then search PCIe")]
+            vec![search(
+                "give the card its own 12 V, check its seat, wake the ports if a line above says so, then search PCIe",
+            )]
         }
         Advice::LoadDriver { address, driver } => {
             let load = match driver {

@@ -101,7 +101,7 @@ impl schemars::JsonSchema for Md5Digest {
 pub enum ImageVersion {
     /// The vendor's firmware.
     Vendor(FirmwareVersion),
-    /// Open firmware: its product string, which begins with `custom` and names the commit.
+    /// Open firmware: its product string, which begins with `custom ` and names the commit.
     Open(String),
 }
 

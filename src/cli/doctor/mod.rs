@@ -154,7 +154,7 @@ impl WordedLine {
 struct WordedDiagnosis {
     /// The lines.
     lines: Vec<WordedLine>,
-    /// The runtime that can start; nothing if none can, or if that is not known.
+    /// The runtime that can start; nothing if none can, if that is not known, or if nothing shows that there is a dock.
     runtime: Option<&'static str>,
     /// The topics that keep a runtime from starting: those that are bad or, if none is, those that are not known.
     because: Vec<&'static str>,

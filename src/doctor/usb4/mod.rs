@@ -34,8 +34,8 @@ pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>,
     let is_ready = cards.iter().any(|card| card.driver.as_deref().is_some_and(|driver| driver != STUB));
     let is_seen = !tunnels.docks.is_empty();
     let trouble = if is_ready || (beside_units && !is_seen) { Note } else { Bad };
-    // Nothing is tunnelled of a device without authorisation, so a dock whose switch is seen is another device.
-    let unauthorised = if is_seen { Note } else { trouble };
+    // A card that is seen is behind another device. While none is, the device that waits may be the dock with the card.
+    let unauthorised = if cards.is_empty() { trouble } else { Note };
     let mut lines = Vec::new();
     add(&mut lines, "USB4", tunnels.devices.iter().map(|device| authorisation(device, unauthorised)));
     add(&mut lines, "NVM", nvm(&tunnels.devices));

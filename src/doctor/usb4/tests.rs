@@ -128,6 +128,8 @@ fn a_device_that_may_be_no_dock_keeps_no_runtime_from_starting_beside_a_unit_on_
     for beside_units in [true, false] {
         assert_eq!(diagnose_tunnels(&seen, &gpus, None, beside_units).because, ["GPU"]);
     }
+    seen.docks[0].gpus.clear();
+    assert_eq!(page(&seen).because, ["USB4", "GPU"], "the device that waits may be the dock with the card");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Two behaviours are chosen because no code shows them. A command completes at once. And status and ID, which the CPU
 //! sees at 0x7000, do not change the bytes that a program takes: E1 uses both between the data-out and the program, and
-//! would otherwise program other bytes than the host sent. [`FlashFaults`](crate::spi_flash::FlashFaults) has what silicon may do instead.
+//! would otherwise program other bytes than the host sent. [`FlashFaults`](crate::spi_flash::FlashFaults) has what
+//! silicon may do instead.
 
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::JedecId;
@@ -240,7 +241,7 @@ impl FlashController {
     /// Programs bytes. A program wraps inside its page, as in SPI NOR parts. Of more than a page, only the last 256
     /// bytes count.
     fn program(&mut self, address: u32, bytes: &[u8]) -> Result<(), FlashGone> {
-        if !self.may_write() {
+        if !self.may_write(address) {
             return Ok(());
         }
         let page = address / PAGE_LEN * PAGE_LEN;
@@ -253,14 +254,16 @@ impl FlashController {
         if wrapped.is_empty() { Ok(()) } else { self.flash.program(FlashAddress(page), wrapped) }
     }
 
-    /// Whether the flash may be written. Which blocks the protection bits protect depends on the part; here they
-    /// protect all.
-    fn may_write(&self) -> bool {
-        self.write_enabled && self.flash.status() & PROTECTION == 0
+    /// Whether a program or an erase at this address changes cells. Past the last one it changes nothing (chosen). Which
+    /// blocks the protection bits protect depends on the part; here they protect all.
+    fn may_write(&self, address: u32) -> bool {
+        let is_there = (address as usize) < self.flash.cells.len();
+        self.write_enabled && self.flash.status() & PROTECTION == 0 && is_there
     }
 
     fn erase(&mut self, address: u32, len: u32) {
-        let result = if self.may_write() { self.flash.erase(FlashAddress(address / len * len), len) } else { Ok(()) };
+        let result =
+            if self.may_write(address) { self.flash.erase(FlashAddress(address / len * len), len) } else { Ok(()) };
         self.end_write(result);
     }
 
@@ -279,7 +282,7 @@ fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spi_flash::FlashFaults;
+    use crate::spi_flash::{FLASH_LEN, FlashFaults};
 
     struct Bench {
         controller: FlashController,
@@ -473,6 +476,21 @@ mod tests {
         bench.controller.flash.set_status(0);
         bench.command(0x20, 0x1000, 0);
         assert_eq!(bench.controller.flash.cells[0x1000], 0xFF, "the write enable is still there");
+    }
+
+    #[test]
+    fn what_is_written_past_the_last_cell_changes_nothing_and_stops_nothing() {
+        let mut bench = Bench::new();
+        bench.controller.flash.cells.fill(0x5A);
+        bench.controller.deposit(0, &[0; 2], &mut bench.memory);
+        for command in [0x02, 0x20, 0xD8] {
+            bench.command(0x06, 0, 0);
+            bench.command(command, FLASH_LEN as u32, 2);
+        }
+        assert!(bench.controller.flash.cells.iter().all(|cell| *cell == 0x5A) && !bench.controller.is_gone());
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, FLASH_LEN as u32 - 2, 2);
+        assert_eq!(bench.controller.flash.cells[FLASH_LEN - 2..], [0; 2]);
     }
 
     #[test]

@@ -224,8 +224,8 @@ impl SpiFlash {
         moved.and_then(|_| file.write_all(&self.cells[start..start + len])).map_err(|_| FlashGone)
     }
 
-    /// Its answer to command 9F: the ID of the part in the docks whose whole flash owners have copied, if this one has its length; else one whose
-    /// third byte is the length's logarithm.
+    /// Its answer to command 9F: the ID of the part in the docks whose whole flash owners have copied, if this one has its
+    /// length; else one whose third byte is the length's logarithm.
     pub fn jedec_id(&self) -> JedecId {
         let of_length = match self.cells.len() {
             DUMP_LEN => [0xC2, 0x28, 0x15],
@@ -264,8 +264,9 @@ impl SpiFlash {
         Ok(())
     }
 
-    /// The status register without the write enable latch: bit 0 busy, bits 4:2 block protection. The busy bit covers only changes from before the last call of `take_busy`. Firmware that waits for its own erase
-    /// is delayed as a whole instead.
+    /// The status register without the write enable latch: bit 0 busy, bits 4:2 block protection. The busy bit covers only
+    /// changes from before the last call of `take_busy`. Firmware that waits for its own erase is delayed as a whole
+    /// instead.
     pub fn status(&self) -> u8 {
         let is_busy = self.unfinished.last().is_some_and(|(ends, _)| *ends > Instant::now());
         self.status | if is_busy { BUSY } else { 0 }

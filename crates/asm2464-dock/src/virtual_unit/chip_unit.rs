@@ -8,6 +8,7 @@ use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::{Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed};
 use asm2464_chip::mcu::CodeSpace;
+use asm2464_chip::spi_flash::SpiFlash;
 use asm2464_host::bridge::Endpoint;
 
 use super::descriptors::{Descriptors, Identity};
@@ -15,7 +16,6 @@ use super::responder::{Reply, Responder};
 use super::scenario::FaultPlan;
 use super::setup;
 use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
-use asm2464_chip::spi_flash::SpiFlash;
 
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
 /// next access.

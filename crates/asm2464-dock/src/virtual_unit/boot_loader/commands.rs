@@ -7,10 +7,9 @@ use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::flash::{FIRST_SLOT, SECOND_SLOT, SECTOR_LEN};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
-use asm2464_chip::spi_flash::FlashGone;
+use asm2464_chip::spi_flash::{FlashGone, SpiFlash};
 
 use crate::virtual_unit::descriptors::Identity;
-use asm2464_chip::spi_flash::SpiFlash;
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

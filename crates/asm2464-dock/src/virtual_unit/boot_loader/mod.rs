@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::BULK_ONLY_CLASS;
 use asm2464_chip::chip::{PacketIn, PacketOut, Speed};
+use asm2464_chip::spi_flash::SpiFlash;
 use asm2464_host::bridge::Endpoint;
 use commands::Target;
 
@@ -16,7 +17,6 @@ use super::descriptors::Descriptors;
 use super::responder::{Halts, Reply, Responder};
 use super::scenario::FaultPlan;
 use super::wire::{self, AttachmentWire, PacketTarget, Wired};
-use asm2464_chip::spi_flash::SpiFlash;
 
 /// How far a host has opened the bulk pipes.
 ///

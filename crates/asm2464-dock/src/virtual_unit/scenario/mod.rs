@@ -10,12 +10,12 @@ use asm2464::{Failure, Kind, Label};
 use asm2464_chip::chip::{
     BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor,
 };
+use asm2464_chip::spi_flash::FlashFaults;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::gpu_card::{self, registers};
 use crate::toml_file;
-use asm2464_chip::spi_flash::FlashFaults;
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -4,9 +4,9 @@ use asm2464::firmware::FlashAddress;
 use asm2464::flash::JedecId;
 use asm2464_chip::chip::Speed;
 use asm2464_chip::chip::{Answers, BarSpec, Board, EarlyLanes, LinkSpec, PartRevision, SupplySensor};
+use asm2464_chip::spi_flash::Protection;
 
 use super::*;
-use asm2464_chip::spi_flash::Protection;
 
 fn refusal(text: &str) -> String {
     Scenario::parse(text).unwrap_err().to_string()

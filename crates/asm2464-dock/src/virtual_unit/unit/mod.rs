@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
 use asm2464_chip::chip::{ControlReply, Work};
+use asm2464_chip::spi_flash::SpiFlash;
 use asm2464_host::bridge::Endpoint;
 use presence::Presence;
 
@@ -19,7 +20,6 @@ use super::replug::ReplugRequests;
 use super::responder::{Reply, Responder};
 use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;
-use asm2464_chip::spi_flash::SpiFlash;
 
 /// The unit's answer to a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]

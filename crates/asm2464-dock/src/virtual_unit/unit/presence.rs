@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::{BlockIndex, ConfigBlock, Image};
 use asm2464::flash::{FIRST_SLOT, SLOT_LEN, Slot};
 use asm2464_chip::chip::Speed;
+use asm2464_chip::spi_flash::SpiFlash;
 
 use super::{StreamLimit, VirtualUnit};
 use crate::virtual_unit::chip_unit::{ChipUnit, Course};
 use crate::virtual_unit::descriptors::{Descriptors, Identity};
 use crate::virtual_unit::replug::ReplugRequests;
 use crate::virtual_unit::scenario::{BulkHangs, CpuReset, PowerOnState};
-use asm2464_chip::spi_flash::SpiFlash;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Presence {

@@ -228,6 +228,8 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
             let path = download::known_image(manifest, &known, context)?.path;
             Ok((ImageRef::Known(manifest.id.clone()), path))
         }
+        // The read says what is wrong.
+        (Err(cause), None) if !is_absent(cause.kind()) => Ok((ImageRef::File(named.to_owned()), named.to_owned())),
         // It may be a mistyped ID.
         (Err(cause), None) => {
             let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
@@ -356,8 +358,8 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
         }
         FileKind::Swapped { kind, group } => {
             let order = format!(
-                "put the bytes in order, which are reversed in groups of {group}: objcopy's `--reverse-bytes={group}` does \
-                 that"
+                "put the bytes in order, which are reversed in groups of {group}: objcopy's `-I binary -O binary \
+                 --reverse-bytes={group}` does that"
             );
             let known = crate::embedded::manifests(&[]).ok();
             let known = match &**kind {

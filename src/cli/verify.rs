@@ -370,13 +370,14 @@ impl<'a> Checks<'a> {
         let find = |sha256: &Sha256Digest| original(sha256, self.originals);
         let expect = Expectations { receipt: receipt.as_ref(), image: self.base, originals: Some(&find) };
         let mut verification = images.verify_file(&bytes, &expect);
-        if let Some(failure) = too_long_open(&verification) {
+        // First: the proof identifies the image, too, so that it is booted once, and Ctrl-C ends that.
+        let booted = args.boot.then(|| Booting::of(&verification, images)).transpose()?;
+        if let Some(failure) = too_long_open(&verification, booted.as_ref()) {
             verification.findings = vec![failure.into()];
         }
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works. Nothing else may be wrong with it.
         let open = open(images, &verification);
-        let booted = args.boot.then(|| Booting::of(&verification, images)).transpose()?;
         let unit = self.unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
         let ok = (open.is_some() || verification.is_valid())
             && booted.as_ref().is_none_or(|booted| booted.ok)
@@ -484,13 +485,16 @@ fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
 
 /// Returns the failure of open firmware with which nothing is wrong but its length. An image that has a known version is
 /// not booted to find out.
-fn too_long_open(verification: &Verification<'_>) -> Option<Failure> {
+fn too_long_open(verification: &Verification<'_>, booted: Option<&Booting>) -> Option<Failure> {
     let image = verification.image.as_ref().filter(|_| verification.is_unknown_alone())?;
     if image.file_len() <= Part::One.max_len() || verification.compared.is_some() {
         return None;
     }
-    let is_open = boot::enumerated(image)?.state == BridgeState::OpenFirmware;
-    is_open.then(|| OpenImage::too_long(image))
+    let state = match booted {
+        Some(booted) => booted.state,
+        None => boot::enumerated(image).map(|found| found.state),
+    };
+    (state == Some(BridgeState::OpenFirmware)).then(|| OpenImage::too_long(image))
 }
 
 /// Reads a file, whose container may be damaged. An empty file is an input error like a missing one: there is nothing to
@@ -561,7 +565,7 @@ mod tests {
             let mut body = practice::open_image().body().to_vec();
             body.resize(body.len() + len - practice::open_image().file_len(), 0);
             let image = Image::from_body(body).unwrap();
-            too_long_open(&images.verify(&image, &Expectations::default()))
+            too_long_open(&images.verify(&image, &Expectations::default()), None)
         };
         assert!(of_len(Part::One.max_len()).is_none());
         let failure = of_len(Part::One.max_len() + 1).unwrap();

@@ -101,7 +101,10 @@ impl Search<'_> {
                 let message = format!("{origin} is {kind}, which asmpatch can't unpack");
                 Err(Rank::Unsearchable.miss(Failure::new(label, message)))
             }
-            kind @ (FileKind::Program | FileKind::Library(_)) => self.in_updater(origin, &bytes, &kind, depth),
+            // Whatever else a program's bytes look like, images are looked for in it.
+            kind if bytes.starts_with(b"MZ") && !matches!(kind, FileKind::Image(_)) => {
+                self.in_updater(origin, &bytes, &kind, depth)
+            }
             kind => {
                 self.verify(origin, &bytes, &kind)?;
                 Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })

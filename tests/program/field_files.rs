@@ -225,6 +225,12 @@ fn a_name_that_no_file_can_have_is_a_wrong_name() {
         let printed = refused(home, words, 3);
         assert!(printed.contains("File name too long"), "{words:?}: {printed}");
     }
+    // A name that can't be followed isn't a wrong one.
+    std::os::unix::fs::symlink("loop", home.join("loop")).unwrap();
+    for words in [&["info", "loop"][..], &["verify", "loop"], &["patch", "loop", "-o", "p.bin"]] {
+        let printed = refused(home, words, 6);
+        assert!(printed.contains("asmpatch::file::read"), "{words:?}: {printed}");
+    }
     // No receipt can be beside an image with a name that is nearly as long.
     let near = format!("{}.bin", "n".repeat(250));
     fs::copy(home.join("practice.bin"), home.join(&near)).unwrap();

@@ -178,8 +178,8 @@ impl WritingArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if something stops the run before it looks at a unit: something can't be read (status 3), or nothing proves the
-/// image good (status 5). A failure of one unit is reported here, unit by unit.
+/// Fails if something stops the run before it looks at a unit: something can't be read, or is open firmware that is too
+/// long (status 3), or nothing proves the image good (status 5). A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (named, file) = user_files::place(&args.file, context)?;
     let image = user_files::image(&file)?;
@@ -311,7 +311,8 @@ pub fn unknown_in_copy(proof: &Proof, images: &Images) -> Option<UnknownImage> {
 /// Checks what an unknown image is: only one that boots as the vendor's kind is written.
 ///
 /// # Errors
-/// Of kind [`Kind::Refused`], with what the image does instead.
+/// Of kind [`Kind::Refused`], with what the image does instead; of kind [`Kind::BadInput`] for open firmware that is too
+/// long.
 fn check_kind(proof: &Proof, unknown: &UnknownImage, file: &Path) -> Result<(), AnyFailure> {
     let Proof { known, report, .. } = proof;
     let what = match (report.state(), report.failure()) {

@@ -63,7 +63,8 @@ pub struct FlashOptions {
     pub backup_elsewhere: Vec<PathBuf>,
     /// Time that a unit may take to come back by itself.
     pub return_deadline: Duration,
-    /// Time that the user may then take to unplug it and plug it in again; zero if nobody is there.
+    /// Time that the user may then take to unplug it and plug it in again; zero if nobody is there. A virtual unit is given
+    /// none.
     pub replug_deadline: Duration,
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,

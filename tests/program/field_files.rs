@@ -227,7 +227,7 @@ fn a_name_that_no_file_can_have_is_a_wrong_name() {
     }
     // A name that can't be followed isn't a wrong one.
     std::os::unix::fs::symlink("loop", home.join("loop")).unwrap();
-    for words in [&["info", "loop"][..], &["verify", "loop"], &["patch", "loop", "-o", "p.bin"]] {
+    for words in [&["info", "loop/f"][..], &["verify", "loop/f"], &["patch", "loop/f", "-o", "p.bin"]] {
         let printed = refused(home, words, 6);
         assert!(printed.contains("asmpatch::file::read"), "{words:?}: {printed}");
     }

@@ -37,7 +37,7 @@ fn reopened<T>(mut open: impl FnMut() -> Option<T>) -> Option<T> {
     .find_map(|opened| opened)
 }
 
-/// Soaks until this many errors have been counted and half a second more, so that one too many would show.
+/// Soaks until this many errors have been counted and a fifth of a second more, so that one too many would show.
 fn soaked(image: &Image, scenario: &str, errors: u64) -> SoakReport {
     soaked_for(Duration::from_secs(60), image, scenario, errors)
 }
@@ -54,7 +54,7 @@ fn soaked_for(duration: Duration, image: &Image, scenario: &str, errors: u64) ->
             && found >= errors
         {
             let since = *seen.get_or_insert(elapsed);
-            flag.store(elapsed - since > Duration::from_millis(500), Ordering::Relaxed);
+            flag.store(elapsed - since > Duration::from_millis(200), Ordering::Relaxed);
         }
     };
     let interrupt = Interrupt::watching(&flag);

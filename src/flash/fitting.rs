@@ -294,7 +294,7 @@ fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(F
     let known = images.identify(&backup.firmware().ok()?);
     let unproven = match images.proof(&known).as_deref() {
         Some(Proof { rewritable: Rewritable::No(_), .. }) => return None,
-        Some(proof) => proof.is_unproven(location.is_virtual()),
+        Some(proof) => !proof.unproven(location.is_virtual()).is_empty(),
         None => known.firmware.is_practice() && !location.is_virtual(),
     };
     Some((known.firmware.clone(), unproven || is_foreign(backup, location)))

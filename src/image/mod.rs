@@ -17,6 +17,7 @@
 
 mod firmware;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,10 +79,24 @@ impl Proof {
         Self { known, report, rewritable }
     }
 
-    /// Whether nobody has seen the image work on such a unit, so that a write of it needs the user's permission.
-    pub fn is_unproven(&self, is_virtual: bool) -> bool {
-        let is_tried = is_virtual || !self.known.firmware.is_practice();
-        self.rewritable != Rewritable::Yes || self.other_name().is_some() || !is_tried
+    /// Returns the reasons for which a write of the image to such a unit needs the user's permission; none for one that
+    /// [can't be written again](Rewritable::No), which no permission covers.
+    pub fn unproven(&self, is_virtual: bool) -> Vec<Cow<'static, str>> {
+        let mut why = Vec::new();
+        if self.rewritable == Rewritable::Unknown {
+            let reason = "the image does not boot on the chip model, which may not cover its version, so asmpatch \
+                          couldn't prove that the unit would take firmware again";
+            why.push(reason.into());
+        }
+        if let Some(product) = self.other_name() {
+            why.push(
+                format!("the image names the unit {product:?}, and no GPU runtime opens a unit of that name").into(),
+            );
+        }
+        if !is_virtual && self.known.firmware.is_practice() {
+            why.push("the practice image has never run on silicon, and a real chip would not enumerate with it".into());
+        }
+        why
     }
 
     /// The product string under which the image is all right, though GPU runtimes refuse it.

@@ -300,18 +300,8 @@ impl Examined {
     }
 
     fn unproven(&self, subject: &NewFirmware) -> Vec<Cow<'static, str>> {
-        let is_real = !self.seen.attached.location.is_virtual();
-        let mut why = Vec::new();
-        if subject.proof.rewritable == Rewritable::Unknown {
-            let reason = "the image does not boot on the chip model, which may not cover its version, so asmpatch \
-                          couldn't prove that the unit would take firmware again";
-            why.push(reason.into());
-        }
-        if let Some(product) = subject.proof.other_name() {
-            why.push(
-                format!("the image names the unit {product:?}, and no GPU runtime opens a unit of that name").into(),
-            );
-        }
+        let is_virtual = self.seen.attached.location.is_virtual();
+        let mut why = subject.proof.unproven(is_virtual);
         let is_not_tried = "so nobody has said that it works on silicon; on the chip model it boots and takes firmware \
                             again";
         match &subject.unknown {
@@ -319,10 +309,7 @@ impl Examined {
             Some(UnknownImage::Changed(what)) => why.push(format!("the image is {what}, {is_not_tried}").into()),
             None => {}
         }
-        if is_real && subject.firmware().is_practice() {
-            why.push("the practice image has never run on silicon, and a real chip would not enumerate with it".into());
-        }
-        if is_real && subject.from_virtual {
+        if !is_virtual && subject.from_virtual {
             why.push("this is a virtual unit's backup: its content has never run on silicon".into());
         }
         why
@@ -403,7 +390,7 @@ pub fn later_commands(units: &[&Examined], at: usize, allowed: Allowed, connecte
         Some(Proof { rewritable: Rewritable::No(_), .. }) => None,
         flashed => {
             let is_virtual = unit.seen.attached.location.is_virtual();
-            let unproven = flashed.is_none_or(|proof| proof.is_unproven(is_virtual));
+            let unproven = flashed.is_none_or(|proof| !proof.unproven(is_virtual).is_empty());
             let own = unit.own();
             let clones = unit.planned().taken_by(&own).is_some() || others.have(&own, allowed);
             Some(permissions(unproven, clones, other_line))

@@ -86,6 +86,7 @@ mod report;
 mod row;
 mod run;
 pub mod soak;
+mod unit;
 mod vendor;
 
 #[cfg(test)]
@@ -93,4 +94,5 @@ mod tests;
 
 pub use path::{BenchPlan, DataPath, Effort, IntegrityCheck, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
-pub use run::{BenchEvent, run};
+pub use run::run;
+pub use unit::BenchEvent;

@@ -14,7 +14,7 @@ use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
 use super::pcie::Memory;
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
-use super::run::{BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::unit::{BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::ask;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.

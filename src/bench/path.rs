@@ -12,7 +12,6 @@ use asm2464::sram::SRAM_SECTOR_LEN;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::run::UnitSurvey;
 use crate::suggest::{nearest, question};
 
 /// Bytes of the data buffer that XDATA shows at 0xF000.
@@ -516,27 +515,8 @@ impl BenchPlan {
         self.paths.iter().any(|path| path.is_of(firmware) && path.writes())
     }
 
-    /// The points to measure on a unit: of its firmware's paths, and of selected paths that the firmware lacks.
-    pub(super) fn points(&self, firmware: BridgeState, known: &UnitSurvey) -> Vec<Point> {
-        let depths = self.depths_among(&known.depths);
-        let foreign = self.paths.iter().copied().filter(|path| !path.is_of(firmware));
-        let own = DataPath::of(firmware).filter(|path| self.paths.contains(path));
-        let mut points = Vec::new();
-        for path in own.chain(foreign) {
-            let most = known.limits.get(&path).copied().unwrap_or(path.max_len());
-            for size in self.sizes_of(path).into_iter().map(|size| size.min(most)).filter(|size| *size > 0) {
-                for depth in path.depths(size, &depths) {
-                    let point = Point { path, size, depth };
-                    if !points.contains(&point) {
-                        points.push(point);
-                    }
-                }
-            }
-        }
-        points
-    }
-
-    fn sizes_of(&self, path: DataPath) -> Vec<usize> {
+    /// The sizes to measure of a path.
+    pub(super) fn sizes_of(&self, path: DataPath) -> Vec<usize> {
         match &self.sizes[..] {
             [] => path.default_sizes(self.sweep),
             sizes => sizes.iter().copied().filter(|size| path.takes(*size)).collect(),
@@ -544,7 +524,7 @@ impl BenchPlan {
     }
 
     /// The depths to measure. `usual` are those of a plan that names none; the last is the maximum.
-    fn depths_among(&self, usual: &[usize]) -> Vec<usize> {
+    pub(super) fn depths_among(&self, usual: &[usize]) -> Vec<usize> {
         let max = usual.last().copied().unwrap_or(1);
         let mut depths: BTreeSet<usize> = self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect();
         if depths.is_empty() && self.sweep {

@@ -19,7 +19,7 @@ use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
-use super::run::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.

@@ -18,7 +18,8 @@ use self::report::SoakTally;
 use super::path::{BenchPlan, DataPath, Effort, WINDOW_LEN};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
-use super::run::{self, BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::run;
+use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.

@@ -39,6 +39,7 @@
 //! How real units behave with streams under load beyond 31 tags, and which of the recovery's steps a hung unit needs: the
 //! order of [`OpenBridge::strobe_engines`] is that of owners.
 
+mod attached;
 pub mod bulk_only;
 mod client;
 mod error;
@@ -51,6 +52,8 @@ mod transport;
 pub mod uas;
 
 pub use asm2464::TransportKind;
+pub(crate) use attached::SUPER_SPEED_PACKET;
+pub use attached::{BusSpeed, Location, PortPath, UnitInfo};
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, XdataStep};
 pub use error::{CommandError, TransportError, TransportErrorKind};
@@ -59,8 +62,7 @@ pub use pipes::{
     ControlPipes, Endpoint, Monitor, Monitors, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, Submitted, Tap,
     TransferEnd, TransferId, Watched, control_data_len, deadline, is_to_host,
 };
-pub(crate) use port::SUPER_SPEED_PACKET;
-pub use port::{BusSpeed, Location, Port, PortPath, UnitInfo};
+pub use port::Port;
 pub use storage::{Bay, Behind, Storage};
 pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 pub use uas::Uas;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::port::UnitInfo;
+use super::attached::UnitInfo;
 
 /// Returns the end of a timeout that begins now. One that is longer than the clock can tell ends in a century.
 pub fn deadline(timeout: Duration) -> Instant {

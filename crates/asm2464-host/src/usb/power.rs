@@ -19,7 +19,7 @@ use rusb::{Context, Device, DeviceHandle, DeviceList, UsbContext as _};
 use super::discovery::new_context;
 use super::error::UsbError;
 use super::forced_exit::Gate;
-use super::sysfs::{Sysfs, read};
+use super::sysfs::{POWER_CONTROL, Sysfs, devices_on_the_way, read};
 use crate::bridge::PortPath;
 
 /// Time that the power stays off: as long as the instructions ask you to leave the cable unplugged.
@@ -204,9 +204,6 @@ fn hub_port(devices: &DeviceList<Context>, path: PortPath) -> Option<HubPort> {
     Some(HubPort { path, hub, number, is_super })
 }
 
-/// The setting, below a device's folder.
-pub(super) const CONTROL: &str = "power/control";
-
 /// The changed devices, each with the number of users that need the setting and its device number. Another device at
 /// the same port has another number.
 static CHANGED: Mutex<BTreeMap<PathBuf, (usize, String)>> = Mutex::new(BTreeMap::new());
@@ -223,7 +220,7 @@ impl Awake {
 
     fn under(devices: &Path, port: &PortPath) -> Self {
         let mut changed = changed();
-        let paths = names(port).map(|name| devices.join(name));
+        let paths = devices_on_the_way(port).map(|name| devices.join(name));
         Self(paths.filter(|path| hold(&mut changed, path)).collect())
     }
 }
@@ -252,20 +249,13 @@ fn changed() -> MutexGuard<'static, BTreeMap<PathBuf, (usize, String)>> {
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names of the unit, the hubs on the way and the root hub: `3-1.2`, `3-1`, `usb3`.
-pub(super) fn names(port: &PortPath) -> impl Iterator<Item = String> {
-    let (bus, ports) = (port.bus(), port.ports());
-    let above = (1..=ports.len()).rev().filter_map(move |len| PortPath::new(bus, ports[..len].to_vec()));
-    above.map(|path| path.to_string()).chain([format!("usb{bus}")])
-}
-
 /// Changes the device's setting. Returns whether it is now ours to restore.
 fn hold(changed: &mut BTreeMap<PathBuf, (usize, String)>, path: &Path) -> bool {
     if let Some((needed, _)) = changed.get_mut(path) {
         *needed += 1;
         return true;
     }
-    let holds = read(&path.join(CONTROL)) == "auto" && fs::write(path.join(CONTROL), "on").is_ok();
+    let holds = read(&path.join(POWER_CONTROL)) == "auto" && fs::write(path.join(POWER_CONTROL), "on").is_ok();
     if holds {
         changed.insert(path.to_owned(), (1, read(&path.join("devnum"))));
     }
@@ -273,9 +263,9 @@ fn hold(changed: &mut BTreeMap<PathBuf, (usize, String)>, path: &Path) -> bool {
 }
 
 fn give_back(path: &Path, number: &str) {
-    if read(&path.join("devnum")) == number && read(&path.join(CONTROL)) == "on" {
+    if read(&path.join("devnum")) == number && read(&path.join(POWER_CONTROL)) == "on" {
         // A device that has just left needs no restoring.
-        let _ = fs::write(path.join(CONTROL), "auto");
+        let _ = fs::write(path.join(POWER_CONTROL), "auto");
     }
 }
 
@@ -441,7 +431,7 @@ mod tests {
     #[test]
     fn a_unit_and_the_hubs_above_it_stay_awake_until_their_last_user_is_done() {
         let devices = tempfile::tempdir().unwrap();
-        let control = |name: &str| devices.path().join(name).join(CONTROL);
+        let control = |name: &str| devices.path().join(name).join(POWER_CONTROL);
         for (name, value) in [("3-1.2", "auto"), ("3-1.3", "auto"), ("3-1", "auto"), ("usb3", "on")] {
             fs::create_dir_all(devices.path().join(name).join("power")).unwrap();
             fs::write(control(name), format!("{value}\n")).unwrap();

@@ -23,8 +23,8 @@ use queue::{BulkWork, OneRequest, Tlps, XdataExchange};
 use tracing::info;
 
 use self::queue::{SramDma, TransferQueue};
+use super::attached::BusSpeed;
 use super::pipes::{self, ControlPipes};
-use super::port::BusSpeed;
 use super::transport::DataPhase;
 
 pub use command::{

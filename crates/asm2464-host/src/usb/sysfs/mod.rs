@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
 
-use super::power;
 use crate::bridge::{BusSpeed, PortPath};
 
 pub use access::AccessFault;
@@ -101,8 +100,8 @@ impl Sysfs {
     /// Names of the unit and of the hubs above it that the kernel may suspend, from the unit up. `None` if the system
     /// doesn't report it for the unit.
     pub fn may_sleep(&self, port: &PortPath) -> Option<Vec<String>> {
-        let control = |name: &String| line(&self.device(name).join(power::CONTROL));
-        let chain: Vec<String> = power::names(port).collect();
+        let control = |name: &String| line(&self.device(name).join(POWER_CONTROL));
+        let chain: Vec<String> = devices_on_the_way(port).collect();
         control(chain.first()?)?;
         Some(chain.into_iter().filter(|name| control(name).as_deref() == Some("auto")).collect())
     }
@@ -141,6 +140,17 @@ fn bounded(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+/// The setting that forbids or permits runtime suspend, below a device's folder. Source: the kernel's
+/// `Documentation/ABI/testing/sysfs-devices-power`.
+pub(super) const POWER_CONTROL: &str = "power/control";
+
+/// Names of the unit, the hubs on the way and the root hub: `3-1.2`, `3-1`, `usb3`.
+pub(super) fn devices_on_the_way(port: &PortPath) -> impl Iterator<Item = String> {
+    let (bus, ports) = (port.bus(), port.ports());
+    let above = (1..=ports.len()).rev().filter_map(move |len| PortPath::new(bus, ports[..len].to_vec()));
+    above.map(|path| path.to_string()).chain([format!("usb{bus}")])
 }
 
 fn names(folder: &Path) -> Vec<String> {

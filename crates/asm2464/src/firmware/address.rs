@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use derive_more::Display;
 
+use super::part::Part;
 use crate::ParseError;
-use crate::flash::slot::Part;
 use crate::serde_text::serde_as_text;
 
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.

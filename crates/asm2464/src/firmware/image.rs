@@ -1,8 +1,8 @@
 //! The vendor's container: length, body, magic, checksum, CRC-32.
 
 use super::address::{BANK1_BODY_START, BodyOffset, COMMON_LEN, CodeAddress, FileOffset};
+use super::part::Part;
 use super::version::FirmwareVersion;
-use crate::flash::slot::Part;
 use crate::{Failure, Kind};
 
 /// Bytes of magic, checksum and CRC-32 behind the body.

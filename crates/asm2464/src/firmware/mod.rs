@@ -7,10 +7,10 @@ mod config_block;
 mod identity;
 mod image;
 mod map;
+mod part;
 mod routines;
 mod version;
 
-pub use crate::flash::slot::Part;
 pub use address::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress};
 pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FieldKind, USB4_IDENTITY, kept_bytes, known_blocks,
@@ -21,5 +21,6 @@ pub use identity::{
 };
 pub use image::{Image, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, container_len};
 pub use map::{Area, AreaKind, ZeroRun};
+pub use part::Part;
 pub use routines::{Routine, known_routines};
 pub use version::FirmwareVersion;

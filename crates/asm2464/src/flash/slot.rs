@@ -12,18 +12,18 @@
 
 use super::SECTOR_LEN;
 use crate::Failure;
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Image, container_len};
+use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Image, Part, container_len};
 
 /// Bytes of the whole flash of the docks that owners have copied. Source: Macronix C2 28 15, by public copies.
 pub const DUMP_LEN: usize = 0x20_0000;
 /// Bytes of a slot: two 64 KiB blocks of the flash, which E1 of block 0 erases. Source: its handler in 240417.
-pub const SLOT_LEN: usize = 0x2_0000;
+pub const SLOT_LEN: usize = Part::Two.flash_address().0 as usize + Part::Two.max_len();
 /// Where the first slot begins.
 pub const FIRST_SLOT: FlashAddress = FlashAddress(0);
 /// Where the second slot begins. Commands select it by the lowest bit of their mode.
 pub const SECOND_SLOT: FlashAddress = FlashAddress(SLOT_LEN as u32);
 /// Bytes of both configuration blocks, with which a slot begins.
-pub const CONFIG_LEN: usize = 2 * CONFIG_BLOCK_LEN;
+pub const CONFIG_LEN: usize = Part::One.flash_address().0 as usize;
 
 /// The bytes of a configuration block.
 pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
@@ -32,60 +32,6 @@ impl BlockIndex {
     /// Returns the block's address in the first slot.
     pub const fn flash_address(self) -> FlashAddress {
         FlashAddress(self.number() as u32 * CONFIG_BLOCK_LEN as u32)
-    }
-}
-
-/// Selects one of the two parts in which a slot holds an image's file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// File bytes 0x0000 to 0xFEFF, at flash address 0x000100; E2 and E3 with mode 0x50.
-    One,
-    /// File bytes from 0xFF00 on, at flash address 0x010000; E2 and E3 with mode 0xD0.
-    Two,
-}
-
-impl Part {
-    /// Both parts, in the order in which they are written.
-    pub const ALL: [Self; 2] = [Self::One, Self::Two];
-
-    /// Returns the part's number as users see it: 1 or 2.
-    pub const fn number(self) -> u8 {
-        self as u8 + 1
-    }
-
-    /// Returns the mode byte that selects this part of the first slot in E2 and E3.
-    pub const fn mode(self) -> u8 {
-        match self {
-            Self::One => 0x50,
-            Self::Two => 0xD0,
-        }
-    }
-
-    /// Returns the part's address in the first slot. Source: E2's and E3's handlers in image 240417.
-    pub const fn flash_address(self) -> FlashAddress {
-        match self {
-            Self::One => FlashAddress(CONFIG_LEN as u32),
-            Self::Two => FlashAddress(0x01_0000),
-        }
-    }
-
-    /// Returns the maximum number of bytes that E3 accepts for this part: 0xFF00 and 0x10000, up to what follows it.
-    /// Source: E3's handler in image 240417.
-    pub const fn max_len(self) -> usize {
-        let end = match self {
-            Self::One => Self::Two.flash_address(),
-            Self::Two => SECOND_SLOT,
-        };
-        (end.0 - self.flash_address().0) as usize
-    }
-
-    /// Returns the part's share of an image file.
-    pub fn of(self, file: &[u8]) -> &[u8] {
-        let (one, two) = file.split_at(file.len().min(Self::One.max_len()));
-        match self {
-            Self::One => one,
-            Self::Two => two,
-        }
     }
 }
 

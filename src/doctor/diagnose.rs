@@ -5,7 +5,7 @@ use asm2464::firmware::BridgeState;
 use asm2464_dock::gpu_card::registers;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage};
-use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, vendor_name};
+use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, is_ssd, vendor_name};
 use derive_more::Display;
 use serde::Serialize;
 
@@ -454,8 +454,7 @@ fn no_candidate(facts: &Facts, wanted: Wanted<'_>, others: &[&Function]) -> Find
         Some(expected) => format!("no {expected}, which you expect"),
         None => "no GPU".to_owned(),
     };
-    let ssds: Vec<String> =
-        others.iter().filter(|other| (other.class >> 8) as u16 == SSD).map(|ssd| named(ssd)).collect();
+    let ssds: Vec<String> = others.iter().filter(|other| is_ssd(other.class)).map(|ssd| named(ssd)).collect();
     if !ssds.is_empty() {
         return advise(verdict, format!("{missing}, but an SSD: {}", ssds.join(", ")), Advice::ReplaceSsd);
     }
@@ -492,8 +491,6 @@ const SUPPLY_MIN_MV: u16 = 5_000;
 /// Minimum voltage of a 12 V supply without load, in millivolts: ATX allows 11.4 V. Docks work with less, and healthy
 /// ones measure up to 15.2 V. Source: sunnypilot's pull request 2023, openpilot's issue 39002, September 2026.
 const SUPPLY_USUAL_MV: u16 = 11_400;
-/// Class and subclass of an SSD: non-volatile memory. Source: PCI-SIG's class codes.
-const SSD: u16 = 0x0108;
 /// The card that a virtual unit has in a demo.
 const DEMO_CARD: PciId = PciId { vendor: registers::VENDOR, device: registers::DEVICE };
 

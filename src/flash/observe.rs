@@ -7,11 +7,14 @@ use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part,
 use asm2464::flash::image_file;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Behind, Bridge, CommandError, Port, Storage, UnitInfo};
+use asm2464_host::pcie::{Survey, is_ssd};
 
 use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::error::FlashError;
+use crate::gpus::PciId;
 use crate::image::{Firmware, Images};
-use crate::unit::facts::{Contents, RunningFirmware};
+use crate::unit::facts::{Asked, Contents, HostState, RunningFirmware};
+use crate::unit::{Live, ask};
 
 /// Time limit of the check for E4's extension.
 const E4_DEADLINE: Duration = Duration::from_secs(5);
@@ -69,7 +72,7 @@ impl ObservedFirmware {
         Ok(Self { state, version, parts, e4_extension, storage })
     }
 
-    /// What is behind the bridge.
+    /// What is behind the bridge, as far as the firmware itself says it.
     pub fn behind(&self) -> Behind {
         match &self.storage {
             Some(storage) => storage.behind(),
@@ -133,25 +136,54 @@ pub struct Observation {
     pub attached: UnitInfo,
     /// Its configuration blocks.
     pub blocks: UnitBlocks,
-    /// The running firmware and what is behind the bridge.
+    /// The running firmware, and what it says of an SSD.
     pub running: ObservedFirmware,
+    /// The PCIe tree behind it. Only open firmware is asked: vendor firmware drives an SSD through the same registers.
+    pub tree: Asked<Survey>,
     /// Whether the system allowed an exclusive open of the disk. If not, only mounts, swap and holders were checked.
     pub is_disk_checked: bool,
 }
 
 impl Observation {
-    /// Examines the unit at a port, and gives it back to the system.
+    /// Examines the unit at a port, and gives it back to the system. PCIe bridges behind open firmware get bus numbers if
+    /// they have none, which last as long as PCIe has power; not while a runtime holds its lock.
     ///
     /// # Errors
     /// If the unit can't be opened or fails, and on Ctrl-C.
     pub fn of(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<Self, AnyFailure> {
         interrupt.check()?;
         let attached = port.attached()?;
-        let mut access = Access::open(port)?;
-        let (blocks, running) = read(&mut access, attached.state, interrupt)?;
+        let is_in_use = !HostState::of(&attached.location).locks.is_empty();
+        let mut live = Live::at(port, attached.state)?;
+        let tree = match &mut live {
+            Live::Open(bridge) => ask::pcie(bridge, !is_in_use, interrupt).1,
+            Live::Vendor(_) => Asked::NotAsked,
+        };
+        interrupt.check()?;
+        let (blocks, running) = read(&mut Access::of(live)?, attached.state, interrupt)?;
         // Opening the port has checked the disk.
         let is_disk_checked = port.is_disk_checked();
-        Ok(Self { attached, blocks, running, is_disk_checked })
+        Ok(Self { attached, blocks, running, tree, is_disk_checked })
+    }
+
+    /// What is behind the bridge: what vendor firmware says, or what open firmware finds on PCIe.
+    pub fn behind(&self) -> Behind {
+        let tree = match &self.tree {
+            Asked::Is(tree) => tree,
+            Asked::Failed(problem) => return Behind::CannotTell(problem.message.clone()),
+            Asked::NotAsked if self.attached.state == BridgeState::OpenFirmware => {
+                return Behind::CannotTell("its PCIe link is down".to_owned());
+            }
+            Asked::NotAsked => return self.running.behind(),
+        };
+        let ssds = tree.functions.iter().filter(|function| is_ssd(function.class));
+        let ssds: Vec<String> = ssds.map(|ssd| format!("{} {}", ssd.at, PciId::of(ssd))).collect();
+        match tree.notes.first() {
+            _ if !ssds.is_empty() => Behind::Ssd(ssds.join(", ")),
+            // What was not scanned may be one.
+            Some(note) => Behind::CannotTell(note.to_string()),
+            None => Behind::NoMedium,
+        }
     }
 }
 
@@ -180,4 +212,21 @@ pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(U
     let attached = port.attached()?;
     let blocks = Access::open(port)?.blocks(attached.state)?;
     Ok((attached, blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::virtual_port;
+
+    #[test]
+    fn an_ssd_behind_open_firmware_is_seen_before_the_unit_is_written() {
+        let behind = |what: &str| {
+            let mut port = virtual_port(&format!("factory = 'open'\n{what}"));
+            Observation::of(&mut port, Interrupt::never()).unwrap().behind()
+        };
+        let ssd = behind("behind = { ssd = { bytes = 67108864 } }");
+        assert!(matches!(&ssd, Behind::Ssd(what) if what.contains(':')), "{ssd:?}");
+        assert_eq!(behind("behind = 'gpu'"), Behind::NoMedium);
+    }
 }

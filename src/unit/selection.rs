@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use asm2464::firmware::BridgeState;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::{AnyFailure, Coded, Failure, Kind, Label, Named, TransportKind};
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Monitors, Port, PortPath, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
-use asm2464_host::usb::{self, Found, UsbError, UsbPort};
+use asm2464_host::usb::{self, Found, OtherChip, UsbError, UsbPort};
 use derive_more::Display;
 use etcetera::{BaseStrategy as _, HomeDirError};
 
@@ -173,6 +174,12 @@ pub fn port(
         return Ok(Box::new(port));
     }
     let all = usb::discover(&known.known_units()).map_err(|error| unsearched(error, selector))?;
+    if let Some(Selector::Port(port)) = selector
+        && all.iter().all(|found| found.port != *port)
+        && let Ok(Some(id)) = usb::id_at(port)
+    {
+        return Err(no_unit_at(port, id, &Sysfs::system()).into());
+    }
     Ok(Box::new(usb_port(chosen(all, selector)?, capture)))
 }
 
@@ -310,10 +317,24 @@ fn unsearched(error: UsbError, selector: Option<&Selector>) -> AnyFailure {
 }
 
 fn no_match(selector: &Selector, connected: &[UnitInfo]) -> Failure {
-    let meant = meant(selector, connected);
+    let meant = meant(selector);
     let connected = if connected.is_empty() { "none".to_owned() } else { listed(connected) };
     let message = format!("no unit matches {selector}{meant} (connected: {connected})");
     Failure::new(Kind::Device.code("asmpatch::device::no_match"), message)
+}
+
+/// The failure if a device that is not known as a unit is at the port that the user names.
+fn no_unit_at(port: &PortPath, id: UsbId, sysfs: &Sysfs) -> Failure {
+    if let Some(chip) = OtherChip::with(id) {
+        let label = Kind::Refused.code("asmpatch::device::other_chip");
+        return Failure::new(label, format!("{port}: {}", chip.refusal())).naming(Named::Port(port.to_string()));
+    }
+    let names = ["manufacturer", "product"].map(|name| sysfs.string(port, name).unwrap_or_default());
+    let names = names.join(" ");
+    let names = if names.trim().is_empty() { String::new() } else { format!(" ({})", names.trim().shown()) };
+    let label = Kind::Device.code("asmpatch::device::unknown_id");
+    let message = format!("{port}: {id}{names} is there, which is not known as an ASM2464PD unit's USB ID");
+    Failure::new(label, message).naming(Named::Port(port.to_string())).naming(Named::UsbId(id.to_string()))
 }
 
 /// The failure if another unit has taken the place of the selected one.
@@ -326,12 +347,11 @@ fn other_unit(found: &UnitInfo) -> Failure {
     Failure::new(Kind::Device.code("asmpatch::device::other"), message)
 }
 
-/// The question whether a connected unit's port or serial number, or a virtual unit was meant.
-fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
+/// The question whether a virtual unit was meant. A port or a serial number that is near to another one may be another
+/// dock's, so none is proposed.
+fn meant(selector: &Selector) -> String {
     let selector = selector.to_string();
-    let connected = found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten();
-    let names: Vec<String> = connected.chain([in_software(&selector)]).collect();
-    suggest::question(suggest::nearest(&selector, names.iter().map(String::as_str)))
+    suggest::question(suggest::nearest(&selector, [&*in_software(&selector)]))
 }
 
 /// The name of a virtual unit that this selector may have meant.
@@ -392,6 +412,34 @@ mod tests {
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
         assert!(message("virtul").contains("did you mean `virtual`?"));
         assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
+    }
+
+    #[test]
+    fn a_port_or_a_serial_number_that_is_near_another_docks_is_never_guessed() {
+        let connected = [crate::tests::unit("3-2", "LAB-08")];
+        for named in ["3-1", "LAB-07"] {
+            let message = no_match(&named.parse().unwrap(), &connected).to_string();
+            assert!(message.contains("3-2") && !message.contains("did you mean"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_no_unit_is_named_with_its_id_unless_that_is_another_chips() {
+        let port: PortPath = "3-1".parse().unwrap();
+        let sysfs = tempfile::tempdir().unwrap();
+        let folder = sysfs.path().join("bus/usb/devices/3-1");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("product"), "Dock\u{1b}[2J\n").unwrap();
+        let sysfs = Sysfs::at(sysfs.path(), "/proc", "/dev");
+        let error = no_unit_at(&port, UsbId { vendor: 0x1234, product: 0xABCD }, &sysfs);
+        assert_eq!(error.code(), "asmpatch::device::unknown_id");
+        let message = error.to_string();
+        assert!(message.starts_with("3-1: 1234:ABCD (Dock\\u{1b}[2J) is there"), "{message}");
+        assert!(error.named().contains(&Named::UsbId("1234:ABCD".to_owned())));
+        let other = no_unit_at(&port, UsbId { vendor: 0x174C, product: 0x2362 }, &sysfs);
+        assert_eq!(other.code(), "asmpatch::device::other_chip");
+        assert!(other.to_string().contains("another chip, ASM2362"), "{other}");
+        assert!(!other.named().iter().any(|named| matches!(named, Named::UsbId(_))), "no option permits it");
     }
 
     #[test]

@@ -475,7 +475,7 @@ const ASKERS: &[(&str, Asks)] = &[
         assert_eq!(seen.link.is_not_asked(), sees_ssd == Some(true), "{seen:#?}");
         sees_ssd
     }),
-    ("flash", |port| Some(is_ssd(&Observation::of(port, Interrupt::never()).unwrap().running.behind()))),
+    ("flash", |port| Some(is_ssd(&Observation::of(port, Interrupt::never()).unwrap().behind()))),
     ("bench", |port| Some(refuses(port, Purpose::Bench))),
     ("pcie", |port| Some(refuses(port, Purpose::Pcie))),
     ("xdata", |port| Some(refuses(port, Purpose::Xdata))),

@@ -138,6 +138,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         ["list the IDs that asmpatch looks for" "list --known"]);
     "asmpatch::device::other", (
         "nothing was sent to it" ["see which unit is where" "list"] "then run the command again, with `--device`");
+    "asmpatch::device::other_chip" | "asmpatch::usb::other_chip", (
+        "its commands are not an ASM2464PD's, so nothing is sent to it, whatever options are given"
+        ["see port paths and serial numbers of units" "list"]);
     "asmpatch::device::several",
         {"name the one that you mean" each "device" "PORT"};
     "asmpatch::device::tunnelled", (
@@ -162,6 +165,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node"
         {"if you know that nothing uses the disk, name it" "unchecked_disks" "DISK"});
+    "asmpatch::device::unknown_id", (
+        "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
+        {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
     "asmpatch::doctor::several", (
         "each unit needs a report of its own"
         {"run this for each, with `--report` and another file" each "device" "PORT"});
@@ -194,6 +200,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the backup is another unit's, or was made before this one got its serial number. Its boot loader keeps \
          nothing of its own, so without a backup it gets the identity of a new board. `--clone-identity` writes this \
          backup all the same. Nothing was written" ["see the backups that may be this unit's own" "doctor"]);
+    "asmpatch::flash::other_chip",
+        "the device at hand is no ASM2464PD, or would look like one, and no option permits to write it. Nothing was written";
     "asmpatch::flash::other_line",
         "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \

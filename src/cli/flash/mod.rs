@@ -346,6 +346,7 @@ mod tests {
     use crate::flash::observe::ObservedFirmware;
     use crate::image::{Rewritable, samples};
     use crate::tests::unit;
+    use crate::unit::facts::Asked;
 
     /// The serial number that a unit gets that has lost its blocks and shows `LAB-07`.
     fn serial_without_blocks(state: BridgeState) -> String {
@@ -353,7 +354,8 @@ mod tests {
         let args = Args::from_arg_matches(matches.subcommand().unwrap().1).unwrap();
         let attached = UnitInfo { state, ..unit("9-9", "LAB-07") };
         let running = ObservedFirmware { state, version: None, parts: None, e4_extension: None, storage: None };
-        let seen = Observation { attached, blocks: [None, None], running, is_disk_checked: true };
+        let seen =
+            Observation { attached, blocks: [None, None], running, tree: Asked::NotAsked, is_disk_checked: true };
         let proof = samples::proof(&practice::image(), Rewritable::Yes);
         let subject = NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false };
         args.plan(&seen, None, None, &subject, &[]).unwrap().serial().unwrap()

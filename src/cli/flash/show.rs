@@ -62,7 +62,7 @@ pub fn plan(unit: &Examined, job: &FlashJob, terms: &Terms, is_whole: bool) -> V
     }
     line("becomes", &format!("{firmware} under {}", identity_words(plan.usb_id)));
     line("runtime", &runtime_words(job, plan));
-    line("behind", &behind_words(&seen.running.behind(), firmware).shown().to_string());
+    line("behind", &behind_words(seen, firmware).shown().to_string());
     match &job.options.backup_into {
         Some(folder) => line("backup", &format!("first, into {}", folder.shown())),
         None => line("backup", "none"),
@@ -204,14 +204,26 @@ fn identity_words(usb_id: Option<UsbId>) -> String {
     usb_id.map_or_else(|| "the chip's ROM identity".to_owned(), |id| id.to_string())
 }
 
-fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
-    match behind {
+/// What is behind a unit, in words.
+fn behind(seen: &Observation) -> String {
+    match seen.behind() {
+        Behind::NoMedium if seen.tree.answer().is_some() => "no SSD".to_owned(),
+        behind => behind.to_string(),
+    }
+}
+
+fn behind_words(seen: &Observation, firmware: &Firmware) -> String {
+    let behind = behind(seen);
+    match seen.behind() {
         Behind::Ssd(_) if firmware.answers_writes() => format!("{behind}: it {SSD_LOST}"),
         Behind::Ssd(_) if firmware.open().is_some() => {
             format!("{behind}: its data stays, and no disk shows while the unit runs open firmware")
         }
         Behind::Ssd(_) => format!("{behind}: its data stays, and the disk disappears while the unit restarts"),
-        Behind::NoMedium | Behind::Initialised(_) | Behind::CannotTell(_) => behind.to_string(),
+        Behind::CannotTell(_) if firmware.answers_writes() && seen.attached.state == BridgeState::OpenFirmware => {
+            format!("{behind}. An SSD {SSD_LOST}")
+        }
+        Behind::NoMedium | Behind::Initialised(_) | Behind::CannotTell(_) => behind,
     }
 }
 
@@ -500,7 +512,7 @@ fn unit_json<'a>(
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
         before,
-        behind: seen.map(|seen| seen.running.behind().to_string()),
+        behind: seen.map(behind),
         plan: plan.map(|plan| plan_json(plan, job, unit)),
         after,
         flashed: is_in_flash.then_some(written),

@@ -7,6 +7,7 @@ use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::{Failure, Kind, Label};
 use asm2464_chip::practice;
 use asm2464_host::bridge::UnitInfo;
+use asm2464_host::usb::OtherChip;
 
 use super::access::is_readable;
 use super::fitting::{FittingBackup, versions_run};
@@ -198,6 +199,12 @@ impl Examined {
         let seen = &self.seen;
         let device = seen.attached.location.to_string();
         let refusal = |label: Label, why: String| Failure::new(label, format!("{device}: {why}"));
+        // No option permits this: another chip takes the same commands, and has another boot loader.
+        let ids = [Some(seen.attached.id), self.plan.usb_id];
+        if let Some(chip) = ids.into_iter().flatten().find_map(OtherChip::with) {
+            let label = Kind::Refused.code("asmpatch::flash::other_chip");
+            return Decision::Refused(refusal(label, chip.refusal()));
+        }
         // No command could write the unit again while it runs this image.
         if let Rewritable::No(failed) = &subject.proof.rewritable {
             let label = Kind::Refused.code("asmpatch::flash::not_rewritable");

@@ -15,6 +15,7 @@ use super::samples::{block_one, block_zero};
 use super::*;
 use crate::image::samples;
 use crate::tests::unit;
+use crate::unit::facts::Asked;
 
 /// Only the units of the run are connected.
 const ALONE: Neighbours = Ok(Vec::new());
@@ -38,7 +39,7 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     let version = image.map(Image::version);
     let e4_extension = image.map(|_| false);
     let running = ObservedFirmware { state, version, parts, e4_extension, storage: None };
-    Observation { attached, blocks, running, is_disk_checked: true }
+    Observation { attached, blocks, running, tree: Asked::NotAsked, is_disk_checked: true }
 }
 
 fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> FlashPlan {
@@ -511,4 +512,28 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn another_chip_is_never_written_and_no_unit_gets_its_id_whatever_is_allowed() {
+    let everything = Allowed {
+        no_backup: true,
+        unproven: true,
+        clone_identity: true,
+        other_line: true,
+        force: true,
+        unasked: false,
+    };
+    let other = UsbId { vendor: 0x174C, product: 0x2362 };
+    let mut seen = observed("1-1", blocks("A"), Some(&another()));
+    let plan = kept(&seen, &sample_image(0));
+    let becomes_one = FlashPlan { usb_id: Some(other), ..plan.clone() };
+    let refused = |seen: &Observation, plan: &FlashPlan| {
+        let decision = decide_alone(seen, plan, &subject(), everything);
+        assert_eq!(refusal(&decision).code(), "asmpatch::flash::other_chip");
+        assert!(refusal(&decision).to_string().contains("174C:2362 is the ID of another chip, ASM2362"));
+    };
+    refused(&seen, &becomes_one);
+    seen.attached.id = other;
+    refused(&seen, &plan);
 }

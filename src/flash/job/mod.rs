@@ -194,7 +194,7 @@ impl FlashUnit {
         let firmware = job.subject.firmware();
         // The bench must never write to an SSD.
         if let Some(unit) = &self.examined
-            && matches!(unit.seen.running.behind(), Behind::Ssd(_))
+            && matches!(unit.seen.behind(), Behind::Ssd(_))
         {
             return false;
         }

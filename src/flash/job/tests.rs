@@ -6,7 +6,7 @@ use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
 use asm2464::flash::{BUDGET, SLOT_LEN};
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
-use asm2464_host::bridge::Location;
+use asm2464_host::bridge::{Location, Storage};
 
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
@@ -236,4 +236,23 @@ fn the_neighbours_are_the_listed_units_that_are_not_written() {
     let listed = vec![unit(PLACE, "A"), unit("1-2", "B")];
     assert_eq!(neighbours(&units, Ok::<_, String>(listed)), Ok(vec![unit("1-2", "B")]));
     assert_eq!(neighbours(&units, Err("no bus")), Err("no bus".to_owned()));
+}
+
+#[test]
+fn no_bench_is_offered_over_an_ssd_whatever_was_written() {
+    let mut job = job(Writes::Image, false);
+    job.subject.proof = samples::proof(&practice::open_image(), Rewritable::Yes);
+    let mut examined = examined_at(virtual_port("")).remove(0).examined.unwrap();
+    let after = Some(examined.seen.attached.clone());
+    let is_measurable = |examined: &Examined| {
+        let report = FlashReport { after: after.clone(), ..FlashReport::new(PLACE.parse().unwrap()) };
+        let unit = FlashUnit { examined: Some(examined.clone()), ..unit_with(UnitOutcome::Written(report)) };
+        let offers_bench = unit.next(&job).iter().any(|step| step.act == Act::Bench);
+        assert_eq!(offers_bench, unit.is_measurable(&job));
+        offers_bench
+    };
+    assert!(is_measurable(&examined));
+    let ssd = Storage { model: Some("A drive".to_owned()), ..Storage::default() };
+    examined.seen.running.storage = Some(ssd);
+    assert!(!is_measurable(&examined));
 }

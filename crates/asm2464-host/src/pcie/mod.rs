@@ -21,6 +21,6 @@ pub use access::{Link, NoTime, Patience, Pcie};
 pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, ExpressCapability, LinkRate};
 pub use engine::{PcieError, TlpEngine, VendorTlp};
 pub use function::{Bar, BarKind, Buses, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, Window};
-pub use names::{Names, class_name, is_gpu, vendor_name};
+pub use names::{Names, class_name, is_gpu, is_ssd, vendor_name};
 pub use sram_reads::Entry;
 pub use survey::{Assignment, Note, Scope, Survey};

@@ -66,6 +66,11 @@ pub const fn is_gpu(class: u32) -> bool {
     matches!(class >> 16, 0x03 | 0x12)
 }
 
+/// Whether a class is that of an SSD: non-volatile memory. `class` has 24 bits. Source: PCI-SIG's class codes.
+pub const fn is_ssd(class: u32) -> bool {
+    class >> 8 == 0x0108
+}
+
 /// Built-in name of a vendor.
 pub fn vendor_name(vendor: u16) -> Option<&'static str> {
     VENDORS.iter().find(|(known, _)| *known == vendor).map(|(_, name)| *name)

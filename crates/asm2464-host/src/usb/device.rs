@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::descriptors::INTERFACE;
 use super::discovery::{Found, KnownUnits, find_at};
+use super::docks::OtherChip;
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, is_released};
 use super::lock::UnitLock;
@@ -57,6 +58,9 @@ impl ClaimedDevice {
         let port = &found.port;
         if is_released() {
             return Err(UsbError::Gone { port: port.clone() });
+        }
+        if let Some(chip) = OtherChip::with(found.info.id) {
+            return Err(UsbError::of_other_chip(port, chip));
         }
         let lock = UnitLock::take(port)?;
         let layout = found.layout()?;

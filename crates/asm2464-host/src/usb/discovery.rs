@@ -132,6 +132,16 @@ pub fn discover(known: &Arc<KnownUnits>) -> Result<Vec<Found>, UsbError> {
     Ok(found)
 }
 
+/// The ID of whatever device is at a port, a unit or not. Opens nothing.
+///
+/// # Errors
+/// As for [`discover`].
+pub fn id_at(port: &PortPath) -> Result<Option<UsbId>, UsbError> {
+    let all = devices(&new_context()?)?;
+    let there = all.iter().find(|device| port_of(device).as_ref() == Some(port));
+    Ok(there.and_then(|device| id_of(&device)))
+}
+
 /// Finds the bridge at a port. Ignores all other devices on the buses.
 ///
 /// # Errors
@@ -159,10 +169,15 @@ fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
     PortPath::new(device.bus_number(), device.port_numbers().ok()?)
 }
 
+fn id_of(device: &rusb::Device<Context>) -> Option<UsbId> {
+    let descriptor = device.device_descriptor().ok()?;
+    Some(UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() })
+}
+
 /// Describes a device; `None` if it is not a bridge, or if it left meanwhile.
 fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
-    let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
+    let id = id_of(&device)?;
     if !known.ids.contains(&id) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The known docks, by the USB IDs that they come with.
+//! The known docks, by the USB IDs that they come with, and the chips that are none.
 
 use std::borrow::Cow::{self, Borrowed};
 
@@ -92,3 +92,56 @@ pub const DOCKS: &[KnownDevice] = &[
         source: Borrowed("Owners' reports, 2026."),
     },
 ];
+
+/// A chip of the same maker that is no ASM2464PD. Some take commands with the same numbers for other work, so none is
+/// ever opened, whatever IDs the caller names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherChip {
+    /// VID:PID.
+    pub id: UsbId,
+    /// What it is.
+    pub name: &'static str,
+}
+
+/// ASMedia's other chips, by ID. Sources: smartmontools' drivedb.h (2362, 2364); usb.ids.
+pub const OTHER_CHIPS: &[OtherChip] = &[
+    OtherChip::of(0x1151, "ASM1151W"),
+    OtherChip::of(0x1153, "ASM1153"),
+    OtherChip::of(0x2074, "ASM1074 hub"),
+    OtherChip::of(0x2362, "ASM2362"),
+    OtherChip::of(0x2364, "ASM2364"),
+    OtherChip::of(0x3074, "ASM1074 hub"),
+    OtherChip::of(0x5106, "ASM1051"),
+    OtherChip::of(0x5136, "ASM1053"),
+    OtherChip::of(0x51D6, "ASM1051W"),
+    OtherChip::of(0x55AA, "ASM1051E, ASM1053E, ASM1153 or ASM1153E"),
+];
+
+impl OtherChip {
+    const fn of(product: u16, name: &'static str) -> Self {
+        Self { id: UsbId { vendor: UsbId::STOCK.vendor, product }, name }
+    }
+
+    /// The chip that has this ID, if it is known to be none that asmpatch writes.
+    pub fn with(id: UsbId) -> Option<&'static Self> {
+        OTHER_CHIPS.iter().find(|chip| chip.id == id)
+    }
+
+    /// Why a device with this ID is never written.
+    pub fn refusal(&self) -> String {
+        format!("{} is the ID of another chip, {}", self.id, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_other_chip_is_among_the_docks_and_each_stands_once_in_order() {
+        assert!(OTHER_CHIPS.is_sorted_by(|one, next| one.id < next.id));
+        assert!(DOCKS.iter().all(|dock| OtherChip::with(dock.id).is_none()));
+        let chip = OtherChip::with(UsbId { vendor: 0x174C, product: 0x2362 }).unwrap();
+        assert_eq!(chip.refusal(), "174C:2362 is the ID of another chip, ASM2362");
+    }
+}

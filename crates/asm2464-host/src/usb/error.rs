@@ -7,6 +7,7 @@ use asm2464::{Coded, Failure, Kind, Label};
 use thiserror::Error;
 
 use super::descriptors::DescriptorFault;
+use super::docks::OtherChip;
 use super::sysfs::{AccessFault, Process, no_access};
 use crate::bridge::{PipeError, PortPath};
 
@@ -99,6 +100,12 @@ impl UsbError {
     /// device, or it is not back on the bus yet.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::NoAccess { .. } | Self::Busy { .. } | Self::Gone { .. })
+    }
+
+    /// The device at this port is a chip that asmpatch must not send anything to.
+    pub(super) fn of_other_chip(port: &PortPath, chip: &OtherChip) -> Self {
+        let label = Kind::Refused.code("asm2464::usb::other_chip");
+        Failure::new(label, format!("{port}: {}, so nothing is sent to it", chip.refusal())).into()
     }
 
     /// Builds the error of an operation on a device; `what` is a verb.

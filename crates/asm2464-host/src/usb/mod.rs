@@ -36,8 +36,8 @@ mod power;
 pub mod sysfs;
 mod transfers;
 
-pub use discovery::{Found, KnownUnits, discover};
-pub use docks::{DOCKS, KnownDevice};
+pub use discovery::{Found, KnownUnits, discover, id_at};
+pub use docks::{DOCKS, KnownDevice, OTHER_CHIPS, OtherChip};
 pub use error::UsbError;
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
 pub use lock::UnitLock;

@@ -3,7 +3,7 @@
 use std::io::{Cursor, Write as _};
 
 use asm2464::firmware::{BodyOffset, ConfigBlock, known_blocks};
-use asm2464::flash::{DUMP_LEN, Slot};
+use asm2464::flash::{DUMP_LEN, SLOT_LEN, Slot};
 use asm2464_chip::practice;
 
 pub fn stock() -> Vec<u8> {
@@ -14,10 +14,12 @@ pub fn open() -> Vec<u8> {
     practice::open_image().to_file()
 }
 
-fn zip_of(name: &str, bytes: &[u8]) -> Vec<u8> {
+fn zip_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
-    zip.write_all(bytes).unwrap();
+    for (name, bytes) in members {
+        zip.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
     zip.finish().unwrap().into_inner()
 }
 
@@ -25,6 +27,14 @@ fn zip_of(name: &str, bytes: &[u8]) -> Vec<u8> {
 pub fn whole_flash() -> Vec<u8> {
     let mut flash = Slot::of(known_blocks().each_ref().map(ConfigBlock::bytes), &stock()).bytes().to_vec();
     flash.resize(DUMP_LEN, 0xFF);
+    flash
+}
+
+/// A copy of a flash whose first slot is erased; the image is in the second one.
+fn second_slot() -> Vec<u8> {
+    let whole = whole_flash();
+    let mut flash = vec![0xFF; DUMP_LEN];
+    flash[SLOT_LEN..2 * SLOT_LEN].copy_from_slice(&whole[..SLOT_LEN]);
     flash
 }
 
@@ -103,12 +113,16 @@ pub fn kinds() -> Vec<(&'static str, Vec<u8>)> {
         ("whole.bin", whole.clone()),
         ("page.bin", whole[..0x100].to_vec()),
         ("part.bin", whole[..0x8000].to_vec()),
+        ("slot.bin", whole[..0x2_0000].to_vec()),
+        ("image-at-0x80.bin", whole[0x80..0x2_0000].to_vec()),
+        ("second-slot.bin", second_slot()),
         ("swapped.bin", swapped),
         ("code.hex", intel_hex()),
         ("code.elf", elf()),
         ("code.rel", b"XH3\nH 1 areas 1 global symbols\nM code\n".to_vec()),
-        ("image.zip", zip_of("fw.bin", &stock())),
-        ("page.zip", zip_of("readme.txt", b"nothing here")),
+        ("image.zip", zip_of(&[("fw.bin", &stock())])),
+        ("versions.zip", zip_of(&[("new/fw.bin", &stock()), ("old/fw.bin", &other_version(0))])),
+        ("page.zip", zip_of(&[("readme.txt", b"nothing here")])),
         ("old.tar", tar),
         ("updater.exe", windows(0)),
         ("driver.dll", windows(0x20)),

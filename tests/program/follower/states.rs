@@ -10,6 +10,8 @@ use super::world::World;
 #[derive(Default)]
 pub struct State {
     pub name: String,
+    /// What the state is about, in a word.
+    pub kind: &'static str,
     /// Each unit's folder and its bridge.toml.
     pub units: Vec<(&'static str, String)>,
     /// Files beside stock.bin and open.bin.
@@ -25,35 +27,58 @@ pub struct State {
 
 impl State {
     /// A state with the unit `dock`, in which nothing is typed yet.
-    fn new(name: &str, scenario: &str) -> Self {
+    pub fn new(name: &str, scenario: &str) -> Self {
         let units = vec![("dock", format!("serial = 'DOCK0001'\n{scenario}"))];
-        Self { name: name.to_owned(), units, setup: vec!["asmpatch list --device virtual:dock"], ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            kind: "dock",
+            units,
+            setup: vec!["asmpatch list --device virtual:dock"],
+            ..Self::default()
+        }
     }
 
-    fn setup(mut self, commands: &[&'static str]) -> Self {
+    pub fn setup(mut self, commands: &[&'static str]) -> Self {
         self.setup.extend(commands);
         self
     }
 
-    fn unit(mut self, name: &'static str, serial: &str) -> Self {
+    pub fn unit(mut self, name: &'static str, serial: &str) -> Self {
         self.units.push((name, format!("serial = '{serial}'")));
         self
     }
 
-    fn file(mut self, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
+    /// A second unit with open firmware.
+    pub fn opened(mut self, name: &'static str, serial: &str) -> Self {
+        self.units.push((name, format!("serial = '{serial}'\nfactory = 'open'")));
+        self
+    }
+
+    /// A second unit that isn't on the bus.
+    pub fn away(mut self, name: &'static str) -> Self {
+        self.units.push((name, "state = 'absent'".to_owned()));
+        self
+    }
+
+    pub fn file(mut self, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.files.push((name.to_owned(), bytes.into()));
         self
     }
 
     /// What a user types, each behind `asmpatch`.
-    fn typed(mut self, commands: &[&str]) -> Self {
+    pub fn typed(mut self, commands: &[&str]) -> Self {
         self.commands.extend(commands.iter().map(|command| format!("asmpatch {command}")));
         self
     }
 
     /// The same for the unit.
-    fn on_dock(mut self, commands: &[&str]) -> Self {
-        self.commands.extend(commands.iter().map(|command| format!("asmpatch {command} --device virtual:dock")));
+    pub fn on_dock(self, commands: &[&str]) -> Self {
+        self.on("dock", commands)
+    }
+
+    /// The same for another unit.
+    pub fn on(mut self, unit: &str, commands: &[&str]) -> Self {
+        self.commands.extend(commands.iter().map(|command| format!("asmpatch {command} --device virtual:{unit}")));
         self
     }
 
@@ -83,9 +108,9 @@ impl State {
 const LOSE_IMAGE: &str = "printf '\\001' | dd of=dock/flash.bin bs=1 seek=700 conv=notrunc 2>/dev/null";
 
 /// What looks at a unit, restarts it or measures it.
-const LOOKS: &[&str] = &["list", "doctor", "pcie", "pcie reset", "reset", "bench"];
+pub const LOOKS: &[&str] = &["list", "doctor", "pcie", "pcie reset", "reset", "bench"];
 /// What reads and writes a unit.
-const WRITES: &[&str] = &[
+pub const WRITES: &[&str] = &[
     "backup",
     "config get",
     "config set serial=DOCK0009",
@@ -105,13 +130,14 @@ fn unit(name: &str, scenario: &str) -> State {
 
 /// The unit `dock`, which is looked at: what is behind it doesn't change how it is written.
 fn looked_at(name: &str, scenario: &str) -> State {
-    State::new(name, scenario).on_dock(LOOKS)
+    State { kind: "look", ..State::new(name, scenario) }.on_dock(LOOKS)
 }
 
 /// A unit on whose wire each command of one kind has a fault.
 fn on_the_wire(kind: &str, opcode: &str, factory: &str, command: &str) -> State {
     let fault = format!("factory = '{factory}'\n[[fault]]\nkind = '{kind}'\nopcode = {opcode}\ntimes = 100000\n");
-    State::new(&format!("{kind} of {opcode} on {factory}, {command}"), &fault).on_dock(&[command])
+    let name = format!("{kind} of {opcode} on {factory}, {command}");
+    State { kind: "wire", ..State::new(&name, &fault) }.on_dock(&[command])
 }
 
 /// A unit with a device that isn't what a GPU is.
@@ -141,7 +167,7 @@ const WITH_FILE: &[&str] = &[
 fn with_file(name: &str, bytes: Vec<u8>) -> State {
     let commands: Vec<String> = WITH_FILE.iter().map(|command| command.replace("FILE", name)).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    State::new(&format!("file {name}"), "").file(name, bytes).typed(&commands)
+    State { kind: "file", ..State::new(&format!("file {name}"), "") }.file(name, bytes).typed(&commands)
 }
 
 /// A manifest of the practice image with the version that ends so, and with these files of the mirror.
@@ -163,7 +189,7 @@ fn mirrored(name: &str, mirror: &str) -> State {
     for (last, (id, files)) in (0..).zip([("mine", &["image.bin"][..]), ("gone", &gone), ("built", &[])]) {
         state = state.file(&format!("manifests/{id}.toml"), manifest(id, last, mirror, files));
     }
-    State { env: &[("NO_PROXY", "127.0.0.1")], ..state }
+    State { kind: "network", env: &[("NO_PROXY", "127.0.0.1")], ..state }
 }
 
 pub fn all(mirror: &str) -> Vec<State> {
@@ -371,6 +397,7 @@ pub fn all(mirror: &str) -> Vec<State> {
                 "verify stock.bin --image 240418",
             ]),
     ];
+    states.extend(super::histories::all());
     for (name, bytes) in super::files::kinds() {
         states.push(with_file(name, bytes));
     }

@@ -1,12 +1,19 @@
 //! The files of a state, in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
 use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, known_blocks};
+use asm2464::flash::DUMP_LEN;
+
+/// What a unit alone has: a field, and its value as text or in hexadecimal.
+pub type Mark = (ConfigField, String);
+/// The fields that a unit alone has.
+const OWN: [ConfigField; 2] = [ConfigField::Serial, ConfigField::Usb4UniqueId];
 
 /// A file's content, and when it last changed.
 #[derive(Clone)]
@@ -70,6 +77,44 @@ impl World {
         }
     }
 
+    /// Each unit's folder, with the marks in its flash. A unit whose blocks are damaged has none.
+    pub fn units(&self) -> BTreeMap<PathBuf, BTreeSet<Mark>> {
+        let flashes = self.files.iter().filter(|(path, _)| path.ends_with("flash.bin"));
+        let marked = flashes.filter_map(|(path, content)| Some((path.parent()?, marks_in(&content.as_ref()?.bytes))));
+        marked.map(|(folder, marks)| (folder.to_owned(), marks)).collect()
+    }
+
+    /// The serial number that a unit shows, if its configuration block 0 is valid.
+    pub fn serial(&self, unit: &Path) -> Option<String> {
+        let flash = self.bytes(&unit.join("flash.bin"))?;
+        block(BlockIndex::Zero, flash.get(..CONFIG_BLOCK_LEN)?).map(|block| block.text(ConfigField::Serial))
+    }
+
+    /// The marks in backups that are as their manifests say, and in copies of whole flashes.
+    pub fn marks_in_backups(&self) -> BTreeSet<Mark> {
+        let mut marks = BTreeSet::new();
+        for (path, content) in &self.files {
+            let Some(Content { bytes, .. }) = content else { continue };
+            if path.ends_with("backup.toml") {
+                let manifest = String::from_utf8_lossy(bytes);
+                let listed = ["config-0.bin", "config-1.bin"].map(|name| {
+                    let file = self.files.get(&path.with_file_name(name)).cloned().flatten()?;
+                    manifest.contains(&file.digest.to_string()).then_some(file.bytes)
+                });
+                if let [Some(zero), Some(one)] = listed {
+                    marks.extend(marks_in(&[zero, one].concat()));
+                }
+            } else if bytes.len() >= DUMP_LEN && !path.ends_with("flash.bin") {
+                marks.extend(marks_in(bytes));
+            }
+        }
+        marks
+    }
+
+    fn bytes(&self, path: &Path) -> Option<&[u8]> {
+        Some(&self.files.get(path)?.as_ref()?.bytes)
+    }
+
     /// The unit whose flash is another one in `after`, and which the command doesn't name.
     pub fn other_unit_changed(&self, after: &Self, line: &str) -> Option<String> {
         let digest = |world: &Self, path: &Path| world.files.get(path).cloned().flatten().map(|content| content.digest);
@@ -85,6 +130,31 @@ impl World {
         }
         None
     }
+}
+
+fn block(index: BlockIndex, bytes: &[u8]) -> Option<ConfigBlock> {
+    ConfigBlock::parse(index, bytes).ok()
+}
+
+/// The marks in the two blocks at the beginning. The known blocks have none: every unit may have them.
+fn marks_in(flash: &[u8]) -> BTreeSet<Mark> {
+    let blocks = flash.get(..2 * CONFIG_BLOCK_LEN).unwrap_or_default().chunks(CONFIG_BLOCK_LEN);
+    let blocks = [BlockIndex::Zero, BlockIndex::One].into_iter().zip(blocks);
+    let mut marks = BTreeSet::new();
+    for block in blocks.filter_map(|(index, bytes)| block(index, bytes)) {
+        let known = known_blocks();
+        for field in OWN.into_iter().filter(|field| field.block() == block.index()) {
+            if known[usize::from(field.block().number())].field(field) == block.field(field) {
+                continue;
+            }
+            let value = match field {
+                ConfigField::Serial => block.text(field),
+                _ => block.field(field).iter().map(|byte| format!("{byte:02X}")).collect(),
+            };
+            marks.insert((field, value));
+        }
+    }
+    marks
 }
 
 fn visit(root: &Path, below: &Path, last: Option<&World>, files: &mut BTreeMap<PathBuf, Option<Content>>) {

@@ -31,6 +31,7 @@ mod program {
     mod soak;
     #[cfg(unix)]
     mod terminal;
+    mod unread;
     mod vendor_flash;
     mod whole_flash;
     mod xdata;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
+use asm2464_dock::atomic;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::queue::QueueEnd;
-use asm2464_host::bridge::Port;
+use asm2464_host::bridge::{Location, Port};
 use clap::builder::{ArgPredicate, Resettable};
 use clap::{Arg, Command, ValueEnum};
 use etcetera::BaseStrategy as _;
@@ -20,6 +21,7 @@ use super::user_files;
 use crate::cli::interrupt;
 use crate::devices::Devices;
 use crate::fetch::Cache;
+use crate::flash::backup_folder::BackupPlaces;
 use crate::patch::{Library, Patch, Receipt};
 use crate::unit::{self, Selector, Unit};
 
@@ -359,6 +361,23 @@ impl BackupPlace {
     /// Fails if the system names no data folder.
     pub fn folder(&self) -> Result<PathBuf, Failure> {
         folder_named(self.backup_dir.as_deref(), "ASMPATCH_BACKUP_DIR").map_or_else(default_folder, Ok)
+    }
+}
+
+impl BackupPlace {
+    /// Returns where the backups of these units are looked for: in the folder that takes new ones, in the default folder,
+    /// and in the current folder; those of virtual units also beside the unit.
+    pub fn places<'u>(&self, units: impl IntoIterator<Item = &'u Location>) -> BackupPlaces {
+        // Without a place for backups there are none.
+        let mut folders: Vec<PathBuf> = [self.folder(), Self::default().folder()].into_iter().flatten().collect();
+        folders.dedup();
+        let mut beside = vec![PathBuf::from(".")];
+        for unit in units {
+            if let Location::Virtual(folder) = unit {
+                beside.push(atomic::folder_of(folder).to_owned());
+            }
+        }
+        BackupPlaces { folders, beside }
     }
 }
 

@@ -4,21 +4,22 @@ use std::path::PathBuf;
 
 use crate::flash::access::Access;
 use crate::flash::backup::BackedUpUnit;
-use crate::flash::backup_folder;
+use crate::flash::backup_folder::{self, BackupPlaces, Filed, UnreadBackup};
 use crate::flash::fitting::FiledBackup;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::whole_flash::{self, WholeFlashReport};
 use crate::image::OpenImage;
 use asm2464::escape::Escape as _;
 use asm2464::progress::Progress as _;
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::{AnyFailure, Coded as _, Failure, Kind};
 use serde::Serialize;
 
 use super::arguments::{BackupPlace, PortArgs};
 use super::context::Context;
 use super::flash::Screen;
+use super::flash::steps::{WordedStep, cure};
 use super::{print, table, user_files};
-use crate::cli::errors::{ErrorJson, Exit};
+use crate::cli::errors::{self, ErrorJson, Exit};
 use crate::cli::interrupt;
 
 /// Save a unit's configuration blocks and firmware, with digests.
@@ -45,7 +46,8 @@ pub struct Args {
     #[arg(long)]
     whole_flash: bool,
 
-    /// List the backups where all backups go: unit, firmware, date and folder. Talks to no unit.
+    /// List the backups where all backups go: unit, firmware, date and folder; and what can't be read there. Talks to no
+    /// unit.
     #[arg(long, conflicts_with_all = ["output", "whole_flash", "device", "usb_ids", "device_dirs", "pcap"])]
     list: bool,
 
@@ -108,8 +110,40 @@ pub(super) struct ListedBackup {
     version: Option<String>,
 }
 
-impl print::Document for ListedBackup {
-    const VERSION: u32 = 1;
+/// A backup in the list that can't be read.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct UnreadJson {
+    /// The folder.
+    backup: String,
+    /// The user who owns it, or the file in it that can't be read; nothing if the system doesn't say.
+    owner: Option<String>,
+    /// Why it can't be read.
+    error: ErrorJson,
+}
+
+impl UnreadJson {
+    fn of(unread: &UnreadBackup) -> Self {
+        let failure = unread.failure();
+        Self {
+            backup: unread.folder.display().to_string(),
+            owner: unread.owner.map(|owner| owner.to_string()),
+            error: ErrorJson::with(&failure, vec![WordedStep::hands(cure(unread))]),
+        }
+    }
+}
+
+/// An element of the list.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub(super) enum ListedJson {
+    Backup(ListedBackup),
+    Unread(UnreadJson),
+}
+
+impl print::Document for ListedJson {
+    const VERSION: u32 = 2;
 }
 
 impl From<FiledBackup> for ListedBackup {
@@ -139,23 +173,36 @@ pub(super) fn lines(backup: &FiledBackup) -> Vec<(&'static str, String)> {
     lines.map(|(label, text)| (label, text.shown().to_string())).to_vec()
 }
 
-/// Lists the backups in the usual folder, the newest last.
-fn list(args: &Args) -> Result<Exit, AnyFailure> {
-    let folder = args.place.folder()?;
-    let mut filed = backup_folder::filed(&folder)?;
-    filed.sort_by(|a, b| (a.written, &a.folder).cmp(&(b.written, &b.folder)));
+/// Lists the backups in the places for them, the newest last, and then those that can't be read. These decide the exit
+/// status.
+fn list(args: &Args) -> Exit {
+    // Nothing was named beside which there may be others.
+    let places = BackupPlaces { beside: Vec::new(), ..args.place.places([]) };
+    let Filed { mut backups, unread } = places.search();
+    backups.sort_by(|a, b| (a.written, &a.folder).cmp(&(b.written, &b.folder)));
+    let exit = unread.iter().map(|unread| Exit::from(unread.failure().kind())).max().unwrap_or(Exit::Done);
     if args.json {
-        print::json_each(&filed.into_iter().map(ListedBackup::from).collect::<Vec<_>>());
-        return Ok(Exit::Done);
+        let readable = backups.into_iter().map(|backup| ListedJson::Backup(backup.into()));
+        let unread = unread.iter().map(|unread| ListedJson::Unread(UnreadJson::of(unread)));
+        print::json_each(&readable.chain(unread).collect::<Vec<_>>());
+        return exit;
     }
-    if filed.is_empty() {
-        outln!("no backups in {}", folder.shown());
+    if backups.is_empty() && unread.is_empty() {
+        outln!("no backups in {}", places.shown());
     }
-    for backup in filed {
+    for backup in backups {
         outln!("{}", backup.folder.shown());
         table::print_labelled(2, lines(&backup));
     }
-    Ok(Exit::Done)
+    for backup in unread {
+        outln!("{}", backup.folder.shown());
+        let mut lines = vec![("unread", errors::with_causes(&backup.failure()))];
+        lines.extend(backup.owner.map(|owner| ("owner", owner.to_string())));
+        lines.push(("help", cure(&backup)));
+        let shown: Vec<_> = lines.into_iter().map(|(label, text)| (label, text.shown().to_string())).collect();
+        table::print_labelled(2, shown);
+    }
+    exit
 }
 
 /// Runs the subcommand.
@@ -164,7 +211,7 @@ fn list(args: &Args) -> Result<Exit, AnyFailure> {
 /// Fails if no unit is found, the unit can't be read, or the folder can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.list {
-        return list(args);
+        return Ok(list(args));
     }
     args.output.as_deref().map(user_files::check_name).transpose()?;
     let interrupt = interrupt::install();

@@ -1,15 +1,13 @@
 //! The `asmpatch restore` command: writes a backup back to a unit.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::flash::backup_folder;
 use crate::flash::decide::NewFirmware;
 use crate::flash::error::BackupFolderError;
-use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::{ImageRef, Writes};
+use crate::flash::recovery::{ImageRef, NextStep, Writes};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
@@ -47,7 +45,7 @@ pub struct Args {
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let Some(folder) = &args.folder else {
-        let own = own_backups(&[Path::new(".")], args, context)?;
+        let own = own_backups(Vec::new(), args, context)?;
         lines(&own).iter().for_each(|line| outln!("{line}"));
         return Ok(Exit::Done);
     };
@@ -92,49 +90,34 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     run.carry_out(units, &job)
 }
 
-/// Returns the commands that write back what may be the unit's own backups, in words: those in these folders, and in the
-/// folder for backups.
+/// Returns the commands that write back what may be the unit's own backups, in words: those in the places for backups and
+/// in the folders `beside` what was named.
 ///
 /// # Errors
 /// Fails if the unit can't be read, and on Ctrl-C.
-fn own_backups(beside: &[&Path], args: &Args, context: &Context) -> Result<Vec<WordedStep>, AnyFailure> {
+fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<Vec<WordedStep>, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
-    let usual = args.writing.backup_place.folder().ok();
-    let places: Vec<&Path> = usual.as_deref().into_iter().chain(beside.iter().copied()).collect();
-    let filed = filed_in(&places);
+    let places = run.backup_places().and_beside(beside);
+    let filed = places.search();
     let mut words = Vec::new();
     for (location, own) in run.own_backups(&filed, &images)? {
-        if own.is_empty() {
-            let places: Vec<String> = places.iter().map(|place| place.shown().to_string()).collect();
-            let why = format!("{location}: no backup in {} is this unit's own", places.join(" and "));
-            words.push(WordedStep::hands(why));
-            continue;
+        let run = &context.invocation.at(&location);
+        if own.iter().any(NextStep::uses_backup) {
+            words.push(WordedStep::hands(format!("{location}: backups that fit this unit")));
+        } else {
+            words.push(WordedStep::hands(format!("{location}: no backup in {} is this unit's own", places.shown())));
         }
-        words.push(WordedStep::hands(format!("{location}: backups that fit this unit")));
-        words.extend(WordedStep::each(&own, &context.invocation.at(&location)));
+        words.extend(WordedStep::each(&own, run));
     }
     Ok(words)
 }
 
-/// The backups in these folders, each once.
-fn filed_in(places: &[&Path]) -> Vec<FiledBackup> {
-    let mut filed: Vec<FiledBackup> =
-        places.iter().filter_map(|place| backup_folder::filed(place).ok()).flatten().collect();
-    let mut known = HashSet::new();
-    filed.retain(|backup| known.insert(backup.folder.canonicalize().ok()));
-    for backup in &mut filed {
-        if let Ok(short) = backup.folder.strip_prefix(".") {
-            backup.folder = short.to_owned();
-        }
-    }
-    filed
-}
-
 /// Returns the error for a folder or a file that is no backup. Its advice has the commands for the unit's own ones: those
-/// in that folder, beside it, and in the folder for backups.
+/// in that folder, beside it, and in the places for backups.
 fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
-    let own = match own_backups(&[folder, atomic::folder_of(folder)], args, context) {
+    let beside = vec![folder.to_owned(), atomic::folder_of(folder).to_owned()];
+    let own = match own_backups(beside, args, context) {
         Ok(own) => own,
         Err(why) if why.kind() == Kind::Interrupted => return why,
         Err(why) => {

@@ -18,6 +18,8 @@ use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
 use crate::file_kind::flash_copy::FlashCopy;
 
+/// How the name of a backup's folder begins.
+pub(super) const NAME_BEGINS: &str = "asmpatch-backup-";
 /// Maximum number of characters of a serial number or a port in a folder's name.
 const NAME_MAX: usize = 64;
 
@@ -140,7 +142,7 @@ impl Backup {
         };
         let place = if is_open || is_nobodys(shown) { self.place() } else { String::new() };
         let [a, b, c, d, ..] = self.content_digest();
-        format!("asmpatch-backup-{serial}{place}-{a:02x}{b:02x}{c:02x}{d:02x}")
+        format!("{NAME_BEGINS}{serial}{place}-{a:02x}{b:02x}{c:02x}{d:02x}")
     }
 
     /// Formats the unit's port for the name; for a virtual unit the last part of its path.
@@ -152,7 +154,7 @@ impl Backup {
 }
 
 /// Shortens a text to [`NAME_MAX`] characters and replaces those that a file system may not accept.
-fn in_name(text: impl AsRef<str>) -> String {
+pub(super) fn in_name(text: impl AsRef<str>) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
     text.as_ref().chars().take(NAME_MAX).map(safe).collect()
 }

@@ -18,7 +18,7 @@ use derive_more::Display;
 
 use super::access::{UnitBlocks, is_readable};
 use super::backup::{BackedUpUnit, Backup};
-use super::backup_folder;
+use super::backup_folder::{self, Filed};
 use super::decide::{LaterCommands, line_change, permissions};
 use super::identity::{UnitIdentity, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
@@ -248,18 +248,19 @@ pub fn offers(
 }
 
 /// Returns the steps that write a unit's own backups back, after a backup of what it has now if it can be read. `blocks`
-/// are the unit's, `filed` the backups among which they are, and `connected` the units of this host.
+/// are the unit's, `filed` the backups among which they are, and `connected` the units of this host. What can't be read may
+/// be among them, so that comes last.
 ///
 /// # Errors
 /// [`Interrupted`] on Ctrl-C: the firmware of the backups that are offered is proved first.
 pub fn restores(
     unit: &UnitInfo,
     blocks: &UnitBlocks,
-    filed: &[FiledBackup],
+    filed: &Filed,
     connected: &[UnitInfo],
     images: &Images,
 ) -> Result<Vec<NextStep>, Interrupted> {
-    let backups = fitting(unit, blocks, None, filed, connected);
+    let backups = fitting(unit, blocks, None, &filed.backups, connected);
     prove(&backups, images)?;
     let mut steps = offers(&backups, Some((Writes::Backup, &LaterCommands::default())), &unit.location, images);
     for step in &mut steps {
@@ -267,6 +268,7 @@ pub fn restores(
             *backs_up = is_readable(unit.state);
         }
     }
+    steps.extend(filed.unread.iter().map(NextStep::make_readable));
     Ok(steps)
 }
 

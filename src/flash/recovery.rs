@@ -12,6 +12,7 @@ use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::Location;
 use derive_more::Display;
 
+use super::backup_folder::UnreadBackup;
 use super::decide::{LaterCommands, Permission};
 use super::error::FlashError;
 use super::fitting::FittingBackup;
@@ -112,6 +113,8 @@ pub enum Why {
     NewBoard,
     /// The same, with another image in place of the step before.
     OrNewBoard,
+    /// To look at a backup that may be the unit's.
+    SeeUnread,
     /// To see what the unit is, after the step before.
     See,
     /// To read the unit back, once it is there.
@@ -173,6 +176,8 @@ pub enum Act {
     Verify(ImageRef),
     /// Show its configuration.
     Fields,
+    /// Make this backup readable, by hand.
+    MakeReadable(UnreadBackup),
     /// Do something by hand.
     Hands(Hands),
 }
@@ -183,15 +188,25 @@ impl NextStep {
         Self { why, only_if: None, act }
     }
 
-    /// Whether it is one for this unit for certain: it needs no answer, and does more than list backups.
+    /// The step that lets asmpatch look at what may be the unit's backup.
+    pub fn make_readable(unread: &UnreadBackup) -> Self {
+        Self::new(Why::SeeUnread, Act::MakeReadable(unread.clone()))
+    }
+
+    /// Whether it is one for this unit for certain: it needs no answer, and does more than look for backups.
     pub fn is_sure(&self) -> bool {
-        self.only_if.is_none() && self.act != Act::Backups
+        self.only_if.is_none() && !matches!(self.act, Act::Backups | Act::MakeReadable(_))
+    }
+
+    /// Whether it uses a backup that was found.
+    pub const fn uses_backup(&self) -> bool {
+        !matches!(self.act, Act::MakeReadable(_))
     }
 
     /// Who can take it.
     pub fn applicability(&self) -> Applicability {
         match &self.act {
-            Act::Hands(_) => return Applicability::Hands,
+            Act::Hands(_) | Act::MakeReadable(_) => return Applicability::Hands,
             Act::Again { backup: BackupFirst::Elsewhere, .. } => return Applicability::NeedsValue,
             _ => {}
         }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use asm2464::firmware::ConfigField;
 
+use super::backup::in_name;
 use super::identity::{is_nobodys, is_placeholder};
 
 /// A series of serial numbers: a text that stays, and a number at its end that counts up and keeps its width.
@@ -102,8 +103,14 @@ impl SerialSeries {
 
     /// Gives each unit a serial number, in their order; `None` once the series has no more. `own` are the units' serial
     /// numbers: a unit that has one of the series keeps it, so that a repeated run changes nothing. `in_use` are those of
-    /// other units and of backups, which no unit gets.
-    pub fn assign(&self, own: &[Option<String>], in_use: &BTreeSet<String>) -> Vec<Option<String>> {
+    /// other units and of backups, which no unit gets; nor does it get one of `in_names`, written as in the name of a
+    /// backup.
+    pub fn assign(
+        &self,
+        own: &[Option<String>],
+        in_use: &BTreeSet<String>,
+        in_names: &BTreeSet<String>,
+    ) -> Vec<Option<String>> {
         let mut taken = in_use.clone();
         let mut assigned = Vec::new();
         for serial in own {
@@ -112,7 +119,8 @@ impl SerialSeries {
             let is_of_series = serial.as_ref().is_some_and(|serial| self.has(serial));
             assigned.push(if is_of_series && !assigned.contains(serial) { serial.clone() } else { None });
         }
-        let mut free = self.numbers().filter(|serial| !taken.contains(serial));
+        let is_free = |serial: &String| !taken.contains(serial) && !in_names.contains(&in_name(serial));
+        let mut free = self.numbers().filter(is_free);
         for serial in assigned.iter_mut().filter(|serial| serial.is_none()) {
             *serial = free.next();
         }
@@ -128,7 +136,7 @@ mod tests {
         let series: SerialSeries = start.parse().unwrap();
         let own: Vec<_> = own.iter().map(|serial| Some((*serial).to_owned()).filter(|it| !it.is_empty())).collect();
         let in_use = in_use.iter().map(|serial| (*serial).to_owned()).collect();
-        series.assign(&own, &in_use).into_iter().map(Option::unwrap_or_default).collect()
+        series.assign(&own, &in_use, &BTreeSet::new()).into_iter().map(Option::unwrap_or_default).collect()
     }
 
     #[test]
@@ -187,13 +195,20 @@ mod tests {
         assert_eq!(assigned("fffe1", &["fffff"], &[]), ["fffff"]);
     }
 
+    #[test]
+    fn no_unit_gets_a_number_that_the_name_of_a_backup_has_with_its_signs_replaced() {
+        let series: SerialSeries = "RACK 01".parse().unwrap();
+        let in_names = BTreeSet::from(["RACK_01".to_owned(), "RACK_02".to_owned()]);
+        assert_eq!(series.assign(&[None], &BTreeSet::new(), &in_names), [Some("RACK 03".to_owned())]);
+    }
+
     proptest::proptest! {
         #[test]
         fn a_series_of_any_text_begins_with_it_and_fits_the_field(start: String) {
             if let Ok(series) = start.parse::<SerialSeries>() {
                 assert_eq!(series.start(), start);
                 assert!(series.has(&start));
-                for serial in series.assign(&[None, None], &BTreeSet::new()).into_iter().flatten() {
+                for serial in series.assign(&[None, None], &BTreeSet::new(), &BTreeSet::new()).into_iter().flatten() {
                     assert!(ConfigField::Serial.accepts(&serial) && series.has(&serial));
                 }
             }

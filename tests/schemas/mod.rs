@@ -55,6 +55,7 @@ fn name(words: &[impl AsRef<str>]) -> &str {
         ("list", _) if has("--known") => "devices",
         ("download", _) if has("--list") => "images",
         ("patch", _) if has("--list") => "patches",
+        ("backup", _) if has("--list") => "backups",
         ("pcie", Some("read" | "write")) => "pcie-memory",
         ("pcie", Some("off" | "on")) => "pcie-power",
         _ => command,

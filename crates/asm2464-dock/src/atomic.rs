@@ -13,6 +13,7 @@ use asm2464::{Failure, Kind};
 use tempfile::{NamedTempFile, TempDir};
 
 use super::file;
+use super::user::{Heir, hand_over};
 
 /// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///
@@ -136,6 +137,7 @@ fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
         file::owner_may(file.as_file(), 0o600)?;
         if lock_new(file.as_file()) {
             remove_in(folder, file.as_file());
+            hand_over(file.as_file(), file.path());
             return Ok(file);
         }
     }
@@ -145,7 +147,8 @@ fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
 #[derive(Debug)]
 pub struct StagedFolder {
     folder: TempDir,
-    _lock: Option<File>,
+    lock: Option<File>,
+    heir: Option<Heir>,
 }
 
 impl StagedFolder {
@@ -179,7 +182,7 @@ impl StagedFolder {
                 // Another process removed it as a leftover before it was locked.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    Self { folder, _lock: None }.remove(&[]);
+                    Self { folder, lock: None, heir: None }.remove(&[]);
                     return Err(error);
                 }
                 Ok(opened) => opened,
@@ -188,7 +191,8 @@ impl StagedFolder {
                 if let Some(lock) = &lock {
                     remove_in(parent, lock);
                 }
-                return Ok(Self { folder, _lock: lock });
+                let heir = lock.as_ref().and_then(|lock| Heir::of(lock, folder.path()));
+                return Ok(Self { folder, lock, heir });
             }
         }
     }
@@ -206,11 +210,19 @@ impl StagedFolder {
         let _ = fs::remove_dir(self.path());
     }
 
-    /// Renames the folder to its final name.
+    /// Who gets a new file in the folder, and then the folder, if root makes them for somebody else.
+    pub const fn heir(&self) -> Option<Heir> {
+        self.heir
+    }
+
+    /// Renames the folder to its final name, and gives it to its heir before.
     ///
     /// # Errors
     /// The system's error; the folder is then removed.
     pub fn persist(self, name: &Path) -> io::Result<()> {
+        if let (Some(heir), Some(folder)) = (self.heir, &self.lock) {
+            heir.give(folder);
+        }
         fs::rename(self.folder.path(), name)?;
         // The folder no longer has its temporary name, so there is nothing left to remove.
         let _ = self.folder.keep();

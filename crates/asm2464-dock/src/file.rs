@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::text;
 
+use super::user::hand_over;
+
 /// How often to check for Ctrl-C while waiting for a pipe or a held file.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a wait for a held file may last before somebody is told.
@@ -159,6 +161,7 @@ fn own(path: &Path, mut options: OpenOptions, open: fn(&OpenOptions, &Path) -> i
         made => {
             let file = made?;
             owner_may(&file, 0o600)?;
+            hand_over(&file, path);
             file
         }
     };
@@ -207,12 +210,33 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
         make_folder(parent)?;
     }
     match fs::create_dir(path) {
-        Ok(()) => owner_may_use(path),
+        Ok(()) => {
+            owner_may_use(path)?;
+            hand_over_folder(path);
+            Ok(())
+        }
         // Another process has just created it.
         Err(_) if path.is_dir() => Ok(()),
         Err(error) => Err(error),
     }
 }
+
+/// Gives a new folder to the owner of the folder that it is in.
+#[cfg(unix)]
+fn hand_over_folder(path: &Path) {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    careful(&mut options, false);
+    if let Ok(folder) = options.open(path)
+        && folder.metadata().is_ok_and(|metadata| metadata.is_dir())
+    {
+        hand_over(&folder, path);
+    }
+}
+
+/// Does nothing: the system's folders say who may use what is made in them.
+#[cfg(not(unix))]
+fn hand_over_folder(_path: &Path) {}
 
 /// Describes what exists at `path` if it is not a regular file: a link, a device, a pipe, a folder. `None` for a
 /// regular file or nothing.

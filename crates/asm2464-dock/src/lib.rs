@@ -6,4 +6,5 @@ pub mod gpu_card;
 pub mod pcap;
 pub mod queue;
 pub mod toml_file;
+pub mod user;
 pub mod virtual_unit;

@@ -16,7 +16,7 @@ use crate::doctor::{
 };
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
-use crate::flash::backup_folder;
+use crate::flash::backup_folder::Filed;
 use crate::flash::decide::Permission;
 use crate::flash::fitting::{fitting, offers};
 use crate::flash::recovery::{Act, ImageRef, NextStep, Why};
@@ -30,6 +30,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind, Named};
 use asm2464_chip::code::TextKind;
 use asm2464_dock::pcap::Capture;
+use asm2464_dock::user::User;
 use asm2464_dock::{atomic, file};
 use asm2464_host::bridge::{Port, UnitInfo};
 use asm2464_host::usb::sysfs::{PciPort, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
@@ -465,29 +466,27 @@ impl Recovery {
     /// of this host.
     pub(super) fn of(unit: &UnitInfo, connected: &[UnitInfo], images: &Images, run: &Invocation) -> Self {
         let run = &run.at(&unit.location);
-        let filed = BackupPlace::default()
-            .folder()
-            .map_err(|error| error.to_string())
-            .and_then(|folder| Ok((backup_folder::filed(&folder).map_err(|error| error.to_string())?, folder)));
-        let (steps, why) = match &filed {
-            Ok((filed, folder)) => {
-                let fitting = fitting(unit, &[None, None], None, filed, connected);
-                let offers = offers(&fitting, None, &unit.location, images);
-                (offers, format!("no backup in {} fits this unit", folder.shown()))
-            }
-            Err(why) => (Vec::new(), format!("asmpatch couldn't look for its backups: {}", why.shown())),
-        };
+        let places = BackupPlace::default().places([&unit.location]);
+        let Filed { backups, unread } = places.search();
+        let steps = offers(&fitting(unit, &[None, None], None, &backups, connected), None, &unit.location, images);
         let mut otherwise = Vec::new();
         if steps.is_empty() {
-            otherwise.push(WordedStep::hands(format!(
-                "{why}. If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again"
-            )));
+            let elsewhere = "If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again";
+            otherwise.push(WordedStep::hands(format!("no backup in {} fits this unit. {elsewhere}", places.shown())));
+            // A user can't look into root's folder.
+            if User::current().is_some_and(|user| !user.is_root()) {
+                let purpose = "if you flashed with sudo, its backup is root's: run `sudo asmpatch doctor`";
+                otherwise.push(WordedStep::hands(purpose));
+            }
         }
+        let unread: Vec<NextStep> = unread.iter().map(NextStep::make_readable).collect();
+        otherwise.extend(WordedStep::each(&unread, run));
         if !steps.iter().any(NextStep::is_sure) {
             for (why, id) in [(Why::NewBoard, OPEN_IMAGE), (Why::OrNewBoard, DEFAULT_IMAGE)] {
                 let image = ImageRef::Known(id.to_owned());
                 // Without the permission, `flash --yes` keeps to the backups.
-                let permissions = if steps.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
+                let permissions =
+                    if steps.is_empty() && unread.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
                 let step = NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false });
                 otherwise.push(WordedStep::of(&step, run));
             }

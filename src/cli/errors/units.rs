@@ -33,6 +33,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a copy of a flash has whole sectors of 4 KiB, with both blocks and an image; for the configuration alone its \
          first 256 bytes do, too" ["see what the file is" "info {COPY}"]);
     "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::no_rights", (
+        "another user made it, as with sudo, or its rights were changed; run asmpatch as its owner, or make it yours"
+        ["see how, for each backup" "backup --list"]);
     "asmpatch::backup::only_commands", (
         "the backup is complete, and is all that `restore` needs"
         ["open firmware lets asmpatch read the rest, and changes the first slot alone" "flash ed4e39b"]
@@ -224,6 +227,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::unproven",
         "the unit may not work, or take firmware again only once you have opened it and started its boot loader by hand: \
          add `--unproven` if that is what you want. Nothing was written";
+    "asmpatch::flash::unread_backup",
+        "nothing was written, because the unit's own identity may be in that backup, and would be lost for good: make \
+         it readable. If it is another unit's, `--clone-identity` gives this one the identity of a new board";
     "asmpatch::flash::untested", "measure it once it is back";
     "asmpatch::flash::unusable_backup", (
         "nothing was written, since a backup that can't be restored is useless: " OtherCable

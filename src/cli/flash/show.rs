@@ -111,6 +111,10 @@ pub fn plan(unit: &Examined, job: &FlashJob, terms: &Terms, is_whole: bool) -> V
         let folder = backup.filed.folder.shown();
         line("identity", &format!("not the unit's own, which {folder} may have"));
     }
+    if let Some(unread) = terms.unread.first() {
+        let folder = unread.folder.shown();
+        line("identity", &format!("not the unit's own, which {folder} may have: that backup can't be read"));
+    }
     let order = match plan.attached.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => "read back, restart",
         BridgeState::BootLoader => "halt until its power goes",

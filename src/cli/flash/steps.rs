@@ -6,16 +6,19 @@ use std::fmt::Display;
 use std::path::Path;
 
 use crate::advice::Applicability;
+use crate::flash::backup_folder::UnreadBackup;
 use crate::flash::decide::Permission;
 use crate::flash::error::FlashError;
 use crate::flash::fitting::{FiledBackup, FittingBackup};
 use crate::flash::job::{FlashJob, FlashUnit};
 use crate::flash::progress::StoppedState;
 use crate::flash::recovery::{Act, BackupFirst, FlashFailure, ImageRef, NextStep, Why};
+use crate::shell;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, ConfigField, FlashAddress};
 use asm2464::flash::RegisterError;
+use asm2464_dock::user::User;
 use serde::Serialize;
 
 use crate::cli::errors;
@@ -98,6 +101,7 @@ impl WordedStep {
 fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
     match act {
         Act::Hands(hands) => return run.by_hand(*hands).into(),
+        Act::MakeReadable(unread) => return unread_words(unread).into(),
         Act::Again { backup: BackupFirst::Elsewhere, .. } => {
             return "once the backup can be saved there, run the command again; or add `--backup-dir DIR`, a folder that \
                     can take it"
@@ -116,6 +120,7 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
             let taken = taken.map_or_else(|| "of an unknown date".to_owned(), user_files::time);
             return format!("go back to this backup ({taken}, {})", firmware.to_string().shown()).into();
         }
+        Why::SeeUnread => "see what this backup is",
         Why::SeeBackups => "of more backups only the newest are above; see each",
         Why::WithBlocks => "write the image with this backup's configuration blocks",
         Why::FirmwareAlone => "take only the firmware, and keep this unit's own identity",
@@ -132,6 +137,30 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
         Why::Measure => "then measure it",
     };
     purpose.into()
+}
+
+/// What can't be read and may be the unit's backup, with owner, reason and cure.
+fn unread_words(unread: &UnreadBackup) -> String {
+    let what = if unread.has_backups { "backups in it" } else { "it" };
+    let UnreadBackup { folder, owner, .. } = unread;
+    let owner = owner.map(|owner| format!(" (belongs to {owner})")).unwrap_or_default();
+    let why = errors::with_causes(&unread.failure());
+    format!("{}{owner} can't be read, and {what} may be this unit's: {why}\n{}", folder.shown(), cure(unread))
+}
+
+/// What makes a backup readable again, or what to do without it.
+pub fn cure(unread: &UnreadBackup) -> String {
+    if !unread.lacks_rights {
+        return "look at it with `asmpatch info`, or take it away if it is another unit's".to_owned();
+    }
+    let folder = shell::path(&unread.folder);
+    match (unread.owner, User::current()) {
+        (Some(owner), Some(me)) if owner != me => {
+            format!("make it yours, and run this again: `sudo chown -hR \"$(id -u)\" {folder}`")
+        }
+        (Some(_), Some(_)) => format!("let yourself read it, and run this again: `chmod -R u+rwX {folder}`"),
+        _ => "run asmpatch as the user who made it".to_owned(),
+    }
 }
 
 fn question(backup: &FittingBackup) -> String {
@@ -164,6 +193,7 @@ fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
     match (why, act) {
         (Why::WithBlocks, Act::Again { blocks_from, .. } | Act::Flash { blocks_from, .. }) => blocks_from.as_deref(),
         (Why::GoBackTo { .. }, Act::Restore { folder, .. }) => Some(folder),
+        (_, Act::MakeReadable(unread)) => Some(&unread.folder),
         _ => None,
     }
 }
@@ -208,7 +238,7 @@ fn command(act: &Act, run: &Invocation) -> Option<Command> {
         Act::Bench => run.other("bench"),
         Act::Verify(image) => run.name_unit(run.other("verify").operand(word_of(image))),
         Act::Fields => run.other("config get"),
-        Act::Hands(_) => return None,
+        Act::Hands(_) | Act::MakeReadable(_) => return None,
     })
 }
 

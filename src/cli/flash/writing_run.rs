@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::devices::Devices;
+use crate::flash::backup_folder::{BackupPlaces, Filed};
 use crate::flash::decide::{Examined, NewFirmware};
-use crate::flash::fitting::{self, FiledBackup};
+use crate::flash::fitting;
 use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOutcome, WriteQuestion};
 use crate::flash::observe::{self, Observation};
 use crate::flash::plan::FlashPlan;
@@ -116,8 +117,7 @@ impl<'a> WritingRun<'a> {
             devices: Arc::clone(&self.devices),
             allowed: args.allowed(),
             all_or_none: self.choice.all_or_none,
-            // Without a place for backups there are none.
-            earlier_backups: args.backup_place.folder().ok(),
+            earlier_backups: self.backup_places(),
             options: FlashOptions {
                 backup_into: if args.no_backup { None } else { Some(args.backup_place.folder()?) },
                 backup_elsewhere: arguments::backups_elsewhere(),
@@ -131,15 +131,18 @@ impl<'a> WritingRun<'a> {
         })
     }
 
+    /// Returns where the backups of the units are looked for.
+    pub fn backup_places(&self) -> BackupPlaces {
+        let units: Vec<Location> =
+            self.ports.iter().filter_map(|(_, port)| Some(port.as_ref().ok()?.location())).collect();
+        self.args.backup_place.places(&units)
+    }
+
     /// Returns for each unit its port, and the steps that write back what may be its own among these backups.
     ///
     /// # Errors
     /// Fails if a unit can't be read, and on Ctrl-C.
-    pub fn own_backups(
-        self,
-        filed: &[FiledBackup],
-        images: &Images,
-    ) -> Result<Vec<(Location, Vec<NextStep>)>, AnyFailure> {
+    pub fn own_backups(self, filed: &Filed, images: &Images) -> Result<Vec<(Location, Vec<NextStep>)>, AnyFailure> {
         let connected = unit::list(&self.devices).unwrap_or_default();
         let mut units = Vec::new();
         for (_, port) in self.ports {
@@ -364,6 +367,13 @@ fn words(question: WriteQuestion<'_>) -> String {
         WriteQuestion::KnownIdentity { device, backup } => {
             let folder = backup.filed.folder.shown();
             format!("{}: give it another identity, though {folder} may have its own?", device.shown())
+        }
+        WriteQuestion::UnreadBackup { device, unread } => {
+            let folder = unread.folder.shown();
+            format!(
+                "{}: give it another identity, though {folder}, which can't be read, may have its own?",
+                device.shown()
+            )
         }
         WriteQuestion::UnknownNeighbours { device, why } => {
             let unknown = "asmpatch couldn't check whether another unit has the same serial number";

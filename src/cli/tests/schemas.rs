@@ -27,6 +27,9 @@ use crate::cli::{
 fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    // A document of one kind or another has only what each kind has.
+    let object = schema.as_object_mut().unwrap_or_else(|| panic!("{name}: a schema is an object"));
+    object.entry("properties").or_insert_with(|| json!({}));
     let mut parts = BTreeSet::new();
     find_parts(&schema, &mut parts);
     close(&mut schema, true, &parts);
@@ -91,12 +94,16 @@ fn reword(schema: &mut Value) {
     }
 }
 
-/// Finds the definitions that describe only some keys of an object: `$ref` beside `properties`.
+/// Finds the definitions that describe only some keys of an object: `$ref`, or several in `anyOf`, beside `properties`.
 fn find_parts(schema: &Value, parts: &mut BTreeSet<String>) {
     match schema {
         Value::Object(object) => {
             if let (Some(Value::String(reference)), true) = (object.get("$ref"), object.contains_key("properties")) {
                 parts.extend(reference.strip_prefix("#/$defs/").map(str::to_owned));
+            }
+            if let (Some(Value::Array(kinds)), true) = (object.get("anyOf"), object.contains_key("properties")) {
+                let references = kinds.iter().filter_map(|kind| kind["$ref"].as_str()?.strip_prefix("#/$defs/"));
+                parts.extend(references.map(str::to_owned));
             }
             object.values().for_each(|inner| find_parts(inner, parts));
         }
@@ -174,7 +181,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     }
     one!("error", errors::FailureJson, "What any command prints with --json where it fails before it has a result.");
     one!("backup", backup::BackupJson, "asmpatch backup --json");
-    each!("backups", backup::ListedBackup, "asmpatch backup --list --json: an element a backup");
+    each!("backups", backup::ListedJson, "asmpatch backup --list --json: an element a backup");
     one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");
     one!("bench-soak", crate::bench::soak::SoakReport, "asmpatch bench --soak --json");
     one!("config", config::ConfigJson<'_>, "asmpatch config get --json");

@@ -22,7 +22,7 @@ use asm2464::{Failure, Kind, Named, text};
 use asm2464_dock::atomic::{self, StagedFolder, sync_folder};
 use asm2464_dock::file;
 use asm2464_dock::toml_file;
-use derive_more::Display;
+use asm2464_dock::user::{Heir, User};
 use serde::Deserialize;
 
 use super::backup::{BackedUpUnit, Backup};
@@ -30,6 +30,10 @@ use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
 use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
+
+mod filed;
+
+pub use self::filed::{BackupPlaces, Filed, UnreadBackup, filed};
 
 /// Version of the folder's format.
 const FORMAT: u32 = 1;
@@ -92,13 +96,35 @@ impl fmt::Display for BackupManifest {
 }
 
 /// Result of saving a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Display)]
-#[display("{}{}", folder.display(), if *is_new { "" } else { " (already there, with the same content)" })]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The folder.
     pub folder: PathBuf,
     /// Whether the folder was created; otherwise it already existed with exactly this content.
     pub is_new: bool,
+    /// Whose it is, if root has saved it: nobody else can read root's.
+    pub owner: Option<User>,
+}
+
+impl Saved {
+    fn new(folder: &Path, is_new: bool) -> Self {
+        let is_root = User::current().is_some_and(User::is_root);
+        let owner = if is_root { User::owner_of(folder) } else { None };
+        Self { folder: folder.to_owned(), is_new, owner }
+    }
+}
+
+impl fmt::Display for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { folder, is_new, owner } = self;
+        let mut notes = Vec::new();
+        if !is_new {
+            notes.push("already there, with the same content".to_owned());
+        }
+        notes.extend(owner.map(|owner| format!("belongs to {owner}")));
+        write!(f, "{}", folder.display())?;
+        if notes.is_empty() { Ok(()) } else { write!(f, " ({})", notes.join("; ")) }
+    }
 }
 
 /// Writes a backup to `folder`. If that exists, it must be empty or hold the same backup.
@@ -116,7 +142,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     let parent = atomic::folder_of(folder);
     file::make_folder(parent).map_err(unsaved("create", parent))?;
     let partial = StagedFolder::for_backup(parent).map_err(unsaved("create a folder in", parent))?;
-    if let Err(error) = fill(partial.path(), backup) {
+    if let Err(error) = fill(&partial, backup) {
         partial.remove(&[WITH_FIRMWARE.as_slice(), &[MANIFEST]].concat());
         return Err(error);
     }
@@ -127,13 +153,14 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
         Err(error) => return Err(unsaved("rename the finished backup to", folder)(error)),
     }
     sync_folder(parent).map_err(unsaved("sync", parent))?;
-    Ok(Saved { folder: folder.to_owned(), is_new: true })
+    Ok(Saved::new(folder, true))
 }
 
-fn fill(folder: &Path, backup: &Backup) -> Result<(), BackupFolderError> {
+fn fill(partial: &StagedFolder, backup: &Backup) -> Result<(), BackupFolderError> {
+    let (folder, heir) = (partial.path(), partial.heir());
     let mut entries = Vec::new();
     for (name, bytes) in contents(backup) {
-        write_synced(&folder.join(name), &bytes)?;
+        write_synced(&folder.join(name), &bytes, heir)?;
         entries.push(FileEntry {
             name: name.to_owned(),
             length: bytes.len() as u64,
@@ -147,13 +174,13 @@ fn fill(folder: &Path, backup: &Backup) -> Result<(), BackupFolderError> {
         unit: backup.unit.clone(),
         file: entries,
     };
-    write_synced(&folder.join(MANIFEST), manifest.to_string().as_bytes())?;
+    write_synced(&folder.join(MANIFEST), manifest.to_string().as_bytes(), heir)?;
     sync_folder(folder).map_err(unsaved("sync", folder))
 }
 
 fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
     match load(folder) {
-        Ok(there) if is_same(backup, &there) => Ok(Saved { folder: folder.to_owned(), is_new: false }),
+        Ok(there) if is_same(backup, &there) => Ok(Saved::new(folder, false)),
         Err(BackupFolderError::NoBackup(why)) if is_systems(&why) => {
             Err(BackupFolderError::Unread { folder: folder.to_owned(), why })
         }
@@ -213,7 +240,7 @@ pub fn has_room(folder: &Path) -> bool {
     let Ok(partial) = file::make_folder(folder).and_then(|()| StagedFolder::for_backup(folder)) else { return false };
     // A backup holds the image twice: as a file of its own, and in the two parts.
     let is_filled =
-        PARTS.iter().all(|name| write_synced(&partial.path().join(name), &[0; MAX_BACKUP_FILE_LEN]).is_ok());
+        PARTS.iter().all(|name| write_synced(&partial.path().join(name), &[0; MAX_BACKUP_FILE_LEN], None).is_ok());
     partial.remove(&PARTS);
     is_filled
 }
@@ -270,24 +297,6 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
             Err(no_backup(Failure::new(label, message).naming(Named::File(shown))))
         }
     }
-}
-
-/// Lists the backups directly in a folder, without reading their firmware. Leaves out everything that is not a backup,
-/// and backups with damaged blocks. A folder that does not exist has none.
-///
-/// # Errors
-/// [`BackupFolderError::NoBackup`] if the folder can't be read.
-pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(unread(folder))?,
-    };
-    let mut filed = Vec::new();
-    for entry in entries {
-        let folder = entry.map_err(unread(folder))?.path();
-        filed.extend(describe(&folder).ok());
-    }
-    Ok(filed)
 }
 
 /// Whether a folder has the manifest of a backup.
@@ -401,7 +410,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
     file::read_regular(path, MAX_BACKUP_FILE_LEN).map_err(unread(path))
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
+fn write_synced(path: &Path, bytes: &[u8], heir: Option<Heir>) -> Result<(), BackupFolderError> {
     let mut options = File::options();
     file::private(options.write(true).create_new(true));
     options
@@ -409,6 +418,9 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
         .and_then(|mut file| {
             file::owner_may(&file, 0o600)?;
             file.write_all(bytes)?;
+            if let Some(heir) = heir {
+                heir.give(&file);
+            }
             file.sync_all()
         })
         .map_err(unsaved("write", path))

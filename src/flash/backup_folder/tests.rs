@@ -13,10 +13,12 @@ fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothi
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("units").join("one");
     let backup = sample_backup();
-    assert_eq!(save(&backup, &folder).unwrap(), Saved { folder: folder.clone(), is_new: true });
+    let saved = save(&backup, &folder).unwrap();
+    assert_eq!((&saved.folder, saved.is_new), (&folder, true));
     assert_eq!(load(&folder).unwrap(), backup);
     assert_eq!(fs::read(folder.join("firmware.bin")).unwrap().len(), 98_016);
-    assert_eq!(save(&backup, &folder).unwrap(), Saved { folder: folder.clone(), is_new: false });
+    let saved = save(&backup, &folder).unwrap();
+    assert_eq!((&saved.folder, saved.is_new), (&folder, false));
     let names: Vec<_> = fs::read_dir(folder.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["one"], "no temporary file is left");
 }
@@ -200,22 +202,88 @@ fn a_backup_whose_files_do_not_end_is_refused() {
 }
 
 #[test]
-fn a_folder_of_backups_is_listed_without_what_is_none_or_is_damaged() {
+fn a_folder_of_backups_is_listed_with_what_can_not_be_read_and_without_what_is_none() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
-    assert_eq!(filed(&at("not there")).unwrap(), []);
+    assert_eq!(filed(&at("not there")).unwrap(), Filed::default());
     let backup = sample_backup();
-    for name in ["whole", "damaged block", "another format"] {
+    for name in ["whole", "damaged block", "another format", "lost block"] {
         save(&backup, &at(name)).unwrap();
     }
     fs::write(at("damaged block").join(CONFIG[0]), [0xFF; CONFIG_BLOCK_LEN]).unwrap();
+    fs::remove_file(at("lost block").join(CONFIG[1])).unwrap();
     fs::write(at("another format").join(MANIFEST), "format = 2\n").unwrap();
     fs::write(at("a file"), "x").unwrap();
-    fs::create_dir(at("a folder")).unwrap();
-    let found = filed(home.path()).unwrap();
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!((&found[0].folder, &found[0].unit, found[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
-    assert!(found[0].written.is_some());
+    for none in ["a folder", "lost+found", ".asmpatch-backup-aB3dE6"] {
+        fs::create_dir(at(none)).unwrap();
+    }
+    fs::write(at(".asmpatch-backup-aB3dE6").join(MANIFEST), "half").unwrap();
+    let Filed { backups, unread } = filed(home.path()).unwrap();
+    assert_eq!(backups.len(), 1, "{backups:?}");
+    assert_eq!((&backups[0].folder, &backups[0].unit, backups[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
+    assert!(backups[0].written.is_some());
+    let unread: Vec<_> = unread
+        .iter()
+        .map(|unread| (unread.folder.clone(), unread.failure().code(), unread.failure().kind(), unread.lacks_rights))
+        .collect();
+    let expected = [
+        (at("another format"), "asmpatch::backup::format", Kind::BadInput, false),
+        (at("damaged block"), DAMAGED, Kind::BadInput, false),
+        (at("lost block"), "asmpatch::backup::io", Kind::BadInput, false),
+    ];
+    assert_eq!(unread, expected);
     // A folder that can't be read may hold backups, so that is an error.
     assert!(matches!(filed(&at("a file")), Err(BackupFolderError::NoBackup(_))));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_may_be_a_backup_and_one_to_a_file_is_none() {
+    let home = tempfile::tempdir().unwrap();
+    let disk = home.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    std::os::unix::fs::symlink(home.path().join("unplugged"), disk.join("moved")).unwrap();
+    fs::write(home.path().join("file"), "x").unwrap();
+    std::os::unix::fs::symlink(home.path().join("file"), disk.join("linked")).unwrap();
+    let unread = filed(&disk).unwrap().unread;
+    assert_eq!(unread.iter().map(|unread| &unread.folder).collect::<Vec<_>>(), [&disk.join("moved")]);
+}
+
+#[test]
+fn places_are_searched_each_once_and_beside_them_only_a_backups_name_counts_without_a_backup() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    save(&sample_backup(), &at("kept/one")).unwrap();
+    save(&sample_backup(), &at("work/two")).unwrap();
+    for name in ["work/old", "work/asmpatch-backup-A-0123abcd", "kept/old"] {
+        save(&sample_backup(), &at(name)).unwrap();
+        fs::write(at(name).join(MANIFEST), "x").unwrap();
+    }
+    fs::write(at("no folder"), "x").unwrap();
+    let folders = vec![at("kept"), at("kept"), at("no folder"), at("missing")];
+    let places = BackupPlaces { folders, beside: vec![at("kept"), at("work")] };
+    let Filed { backups, unread } = places.search();
+    assert_eq!(backups.iter().map(|backup| &backup.folder).collect::<Vec<_>>(), [&at("kept/one"), &at("work/two")]);
+    let unread: Vec<_> = unread.iter().map(|unread| (unread.folder.clone(), unread.has_backups)).collect();
+    let expected = [(at("kept/old"), false), (at("no folder"), true), (at("work/asmpatch-backup-A-0123abcd"), false)];
+    assert_eq!(unread, expected);
+}
+
+#[test]
+fn the_number_in_a_backups_name_is_known_even_if_nothing_in_it_can_be_read() {
+    let home = tempfile::tempdir().unwrap();
+    for (name, expected) in [
+        ("asmpatch-backup-RACK-0001-2a2dba9b", &["RACK-0001"][..]),
+        ("asmpatch-backup-RACK-0001-2a2dba9b-2", &["RACK-0001"]),
+        ("asmpatch-backup-R-1-at-3-1.2-2a2dba9b", &["R-1-at-3-1.2", "R-1"]),
+        ("asmpatch-backup-RACK-0001", &[]),
+        ("before", &[]),
+    ] {
+        let folder = home.path().join(name);
+        save(&sample_backup(), &folder).unwrap();
+        fs::write(folder.join(MANIFEST), "x").unwrap();
+        let found = filed(home.path()).unwrap().unread;
+        assert_eq!(found[0].serials_in_name(), expected, "{name}");
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -10,6 +10,7 @@ use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::OtherChip;
 
 use super::access::is_readable;
+use super::backup_folder::UnreadBackup;
 use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
@@ -72,6 +73,8 @@ pub struct Examined {
     pub plan: FlashPlan,
     /// The backups that may be the unit's own; empty if they don't matter for the decision.
     pub backups: Vec<FittingBackup>,
+    /// What may be backups and can't be read; empty if they don't matter for the decision.
+    pub unread: Vec<UnreadBackup>,
     /// The proof of the image in the unit's flash; `None` if there is no image, or no backup of it will be made.
     pub flashed: Option<Arc<Proof>>,
 }
@@ -100,8 +103,8 @@ pub enum Decision {
     Unchanged,
     /// Refused: the unit can't be backed up.
     NoBackup(Failure),
-    /// Refused: the unit would get the known or neutral blocks although a backup may have its own, and nobody can be
-    /// asked.
+    /// Refused: the unit would get the known or neutral blocks although a backup, or one that can't be read, may have its
+    /// own, and nobody can be asked.
     OwnBackup(Failure),
     /// Refused: the unit would get the identity of the unit that the backup is of.
     OthersBackup(Failure),
@@ -120,6 +123,8 @@ pub struct Terms {
     pub twins: Vec<String>,
     /// The backups that may have the unit's own identity, although it gets the known or a neutral one.
     pub own_backups: Vec<FittingBackup>,
+    /// What may be backups and can't be read, although the unit gets the known or a neutral identity.
+    pub unread: Vec<UnreadBackup>,
     /// Why it is not known whether another connected unit has this unit's serial number.
     pub unknown_neighbours: Option<String>,
     /// The change of the version's line: from the first to the second.
@@ -179,7 +184,7 @@ impl Others<'_> {
 impl Examined {
     /// What was seen on a unit, and what would be written, before its backups are known.
     pub const fn new(seen: Observation, plan: FlashPlan) -> Self {
-        Self { seen, plan, backups: Vec::new(), flashed: None }
+        Self { seen, plan, backups: Vec::new(), unread: Vec::new(), flashed: None }
     }
 
     /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
@@ -251,6 +256,14 @@ impl Examined {
             let why = format!("the unit would get an identity that is not its own, although {folder} may have that");
             return Decision::OwnBackup(refusal(label, why));
         }
+        let unread = if allowed.clone_identity || !self.stands_in() { Vec::new() } else { self.unread.clone() };
+        if let Some(backup) = unread.first()
+            && allowed.unasked
+        {
+            let label = Kind::Refused.code("asmpatch::flash::unread_backup");
+            let why = "the unit would get an identity that is not its own, and one that can't be read may have that";
+            return Decision::OwnBackup(refusal(label, format!("{why}: {}", backup.folder.display())));
+        }
         if let Some(what) = &cloned
             && !allowed.clone_identity
         {
@@ -277,12 +290,17 @@ impl Examined {
             (None, Some(serial)) => others.with_serial(&serial, allowed.clone_identity),
             _ => Vec::new(),
         };
-        Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line })
+        Decision::Write(Terms { unproven, cloned, twins, own_backups, unread, unknown_neighbours, other_line })
+    }
+
+    /// Whether the unit would get a known or a neutral block.
+    fn stands_in(&self) -> bool {
+        self.plan.blocks.iter().any(|block| block.source.stands_in())
     }
 
     /// The backups with an identity that the unit would lose to that of the known or neutral blocks.
     fn own_backups(&self) -> Vec<FittingBackup> {
-        if !self.plan.blocks.iter().any(|block| block.source.stands_in()) {
+        if !self.stands_in() {
             return Vec::new();
         }
         self.backups.iter().filter(|backup| backup.has_identity).cloned().collect()

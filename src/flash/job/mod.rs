@@ -8,7 +8,6 @@
 mod writing;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use asm2464::firmware::FirmwareVersion;
@@ -19,7 +18,7 @@ use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
 use super::access::is_readable;
-use super::backup_folder;
+use super::backup_folder::{BackupPlaces, Filed, UnreadBackup};
 use super::decide::{
     Allowed, Decision, Examined, LaterCommands, Neighbours, NewFirmware, Permission, Terms, decide, later_commands,
 };
@@ -65,6 +64,13 @@ pub enum WriteQuestion<'a> {
         /// The backup.
         backup: &'a FittingBackup,
     },
+    /// Give this unit the known or a neutral identity, although this backup may have its own and can't be read?
+    UnreadBackup {
+        /// The unit's port.
+        device: &'a str,
+        /// The backup.
+        unread: &'a UnreadBackup,
+    },
     /// Go on, although nobody knows whether another unit has the same serial number?
     UnknownNeighbours {
         /// The unit's port.
@@ -101,8 +107,8 @@ pub struct FlashJob {
     pub allowed: Allowed,
     /// Whether to write no unit unless all can be written.
     pub all_or_none: bool,
-    /// Folder of the earlier backups; `None` if there is none.
-    pub earlier_backups: Option<PathBuf>,
+    /// Where earlier backups are looked for.
+    pub earlier_backups: BackupPlaces,
     /// How each unit is written.
     pub options: FlashOptions,
     /// Stops the units at their next safe place.
@@ -246,23 +252,26 @@ impl FlashJob {
     /// `make` plans again with it. A unit for which no number is left will be refused.
     ///
     /// # Errors
-    /// Fails if the folder of earlier backups can't be read.
+    /// Fails if a folder of earlier backups can't be read.
     pub fn number(
         &self,
         units: &mut [FoundUnit],
         series: &SerialSeries,
         make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
     ) -> Result<(), AnyFailure> {
-        let mut in_use = BTreeSet::new();
-        if let Some(folder) = &self.earlier_backups {
-            in_use.extend(backup_folder::filed(folder)?.iter().map(FiledBackup::serial));
+        let Filed { backups, unread } = self.earlier_backups.search();
+        if let Some(unread) = unread.iter().find(|unread| unread.has_backups) {
+            return Err(unread.failure().into());
         }
+        let mut in_use: BTreeSet<String> = backups.iter().map(FiledBackup::serial).collect();
+        let in_names: BTreeSet<String> =
+            unread.iter().flat_map(|unread| unread.serials_in_name()).map(str::to_owned).collect();
         // If the system can't list them, deciding refuses or asks.
         if let Ok(connected) = neighbours(units, unit::list(&self.devices)) {
             in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
         }
         let own: Vec<Option<String>> = examined(units).map(|unit| unit.own().serial).collect();
-        let mut serials = series.assign(&own, &in_use).into_iter();
+        let mut serials = series.assign(&own, &in_use, &in_names).into_iter();
         for FoundUnit { device, examined, .. } in units {
             let Ok(Examined { seen, .. }) = examined else { continue };
             let plan = match serials.next().flatten() {
@@ -277,12 +286,12 @@ impl FlashJob {
     /// Decides about each unit. One that could not be examined is refused.
     ///
     /// # Errors
-    /// Fails if the folder of earlier backups can't be read, and on Ctrl-C. A refusal of one unit goes into its outcome.
+    /// Fails on Ctrl-C. A refusal of one unit goes into its outcome.
     pub fn decide(&self, mut found: Vec<FoundUnit>) -> Result<Vec<FlashUnit>, AnyFailure> {
         let connected = neighbours(&found, unit::list(&self.devices));
         let mut all: Vec<UnitInfo> = examined(&found).map(|unit| unit.seen.attached.clone()).collect();
         all.extend(connected.iter().flatten().cloned());
-        self.find_backups(&mut found, &all)?;
+        self.find_backups(&mut found, &all);
         self.prove(&mut found)?;
         let seen: Vec<&Examined> = examined(&found).collect();
         let decisions = decide(&seen, &self.subject, self.allowed, &connected);
@@ -327,26 +336,25 @@ impl FlashJob {
 
     /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral
     /// blocks. `connected` are the units of this host.
-    fn find_backups(&self, units: &mut [FoundUnit], connected: &[UnitInfo]) -> Result<(), AnyFailure> {
+    fn find_backups(&self, units: &mut [FoundUnit], connected: &[UnitInfo]) {
         let is_at_stake = |unit: &Examined| {
             self.allowed.no_backup
                 || !is_readable(unit.seen.attached.state)
                 || unit.seen.running.version.is_none()
                 || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };
-        let Some(folder) = &self.earlier_backups else { return Ok(()) };
         if !examined(units).any(is_at_stake) {
-            return Ok(());
+            return;
         }
-        let filed = backup_folder::filed(folder)?;
+        let filed = self.earlier_backups.search();
         let mut at_stake: Vec<&mut Examined> =
             units.iter_mut().filter_map(|unit| unit.examined.as_mut().ok()).collect();
         at_stake.retain(|unit| is_at_stake(unit));
-        for Examined { seen, plan, backups, .. } in at_stake {
+        for Examined { seen, plan, backups, unread, .. } in at_stake {
             let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
-            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed, connected);
+            *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed.backups, connected);
+            unread.clone_from(&filed.unread);
         }
-        Ok(())
     }
 
     /// Proves what the decisions and the commands that lead back depend on: the firmware that a unit's backup will have,
@@ -375,7 +383,9 @@ impl FlashJob {
         Ok(match decision {
             Decision::NoBackup(_) => self.instead_of_own(unit, later, false),
             Decision::OwnBackup(_) => self.instead_of_own(unit, later, true),
-            Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead_of_own(unit, later, true),
+            Decision::Write(Terms { own_backups, unread, .. }) if !own_backups.is_empty() || !unread.is_empty() => {
+                self.instead_of_own(unit, later, true)
+            }
             Decision::OthersBackup(_) => self.instead_of_foreign(unit, later, connected)?,
             Decision::Write(_) | Decision::Unchanged | Decision::Refused(_) => Vec::new(),
         })
@@ -384,8 +394,9 @@ impl FlashJob {
     /// The steps to take instead of a write that could lose what is the unit's own. `is_at_stake` says whether that is
     /// its identity.
     fn instead_of_own(&self, unit: &Examined, later: &LaterCommands, is_at_stake: bool) -> Vec<NextStep> {
-        let Examined { seen, backups, .. } = unit;
+        let Examined { seen, backups, unread, .. } = unit;
         let attached = &seen.attached;
+        let mut steps: Vec<NextStep> = unread.iter().map(NextStep::make_readable).collect();
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
         let mut later = later.clone();
         later.again.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
@@ -396,9 +407,15 @@ impl FlashJob {
             return vec![NextStep::new(Why::WithoutBackup, without_backup)];
         }
         if *writes == Writes::Image && is_blank_board(attached) && backups.is_empty() {
-            return vec![NextStep::new(Why::NewBoard, without_backup)];
+            // One that can't be read may be the unit's.
+            if !unread.is_empty() && !later.again.contains(&Permission::CloneIdentity) {
+                later.again.push(Permission::CloneIdentity);
+            }
+            steps.push(NextStep::new(Why::NewBoard, later.again(None, BackupFirst::No)));
+            return steps;
         }
-        offers(backups, Some((*writes, &later)), &attached.location, &self.images)
+        steps.extend(offers(backups, Some((*writes, &later)), &attached.location, &self.images));
+        steps
     }
 
     /// The steps to take instead of a write of another unit's backup: this unit's own, or that backup's firmware with
@@ -410,8 +427,7 @@ impl FlashJob {
         connected: &[UnitInfo],
     ) -> Result<Vec<NextStep>, Interrupted> {
         let attached = &unit.seen.attached;
-        let filed = self.earlier_backups.as_ref().and_then(|folder| backup_folder::filed(folder).ok());
-        let filed = filed.unwrap_or_default();
+        let filed = self.earlier_backups.search();
         let mut steps = fitting::restores(attached, &unit.seen.blocks, &filed, connected, &self.images)?;
         // The boot loader keeps no identity.
         if is_readable(attached.state)
@@ -450,6 +466,9 @@ impl FlashJob {
         for FlashUnit { device, terms, .. } in units {
             if let Some(backup) = terms.own_backups.first() {
                 questions.push(WriteQuestion::KnownIdentity { device, backup });
+            }
+            if let Some(unread) = terms.unread.first() {
+                questions.push(WriteQuestion::UnreadBackup { device, unread });
             }
             if let Some(why) = terms.unknown_neighbours.as_ref().filter(|_| !allowed.clone_identity) {
                 questions.push(WriteQuestion::UnknownNeighbours { device, why });

@@ -1,5 +1,6 @@
 //! Tests of the order of a job's steps.
 
+use std::path::Path;
 use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
@@ -10,6 +11,7 @@ use asm2464_host::bridge::{Location, Storage};
 
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
+use super::super::backup_folder;
 use super::super::behaviour::StartedCode;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
@@ -46,7 +48,7 @@ fn job(writes: Writes, names_blocks: bool) -> FlashJob {
         devices: Arc::new(Devices::shipped()),
         allowed: Allowed::default(),
         all_or_none: false,
-        earlier_backups: None,
+        earlier_backups: BackupPlaces::default(),
         options: FlashOptions {
             backup_into: None,
             backup_elsewhere: Vec::new(),
@@ -72,6 +74,10 @@ fn examined_at(port: VirtualPort) -> Vec<FoundUnit> {
 
 fn unit_in_its_boot_loader() -> VirtualPort {
     virtual_port("factory = 'no-image'\nserial = 'DOCK7'\n")
+}
+
+fn blank_board() -> VirtualPort {
+    virtual_port("factory = 'erased'\n")
 }
 
 fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
@@ -102,10 +108,15 @@ fn unit_with(outcome: UnitOutcome) -> FlashUnit {
     }
 }
 
+fn places(folder: &Path) -> BackupPlaces {
+    BackupPlaces { folders: vec![folder.to_owned()], beside: Vec::new() }
+}
+
 fn names(questions: &[WriteQuestion<'_>]) -> Vec<&'static str> {
     let name = |question: &WriteQuestion<'_>| match question {
         WriteQuestion::Write(_) => "write",
         WriteQuestion::KnownIdentity { .. } => "known identity",
+        WriteQuestion::UnreadBackup { .. } => "unread backup",
         WriteQuestion::UnknownNeighbours { .. } => "unknown neighbours",
         WriteQuestion::OtherLine { .. } => "other line",
     };
@@ -125,13 +136,62 @@ fn a_backup_that_may_be_the_units_own_is_asked_about_before_and_is_a_way_out() {
     let unit = port.unit().clone();
     let before = cells(&unit);
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    let job = FlashJob { earlier_backups: Some(home.path().to_owned()), ..allowing(allowed) };
+    let job = FlashJob { earlier_backups: places(home.path()), ..allowing(allowed) };
     let mut units = job.decide(examined_at(port)).unwrap();
     assert!(!units[0].instead.is_empty());
     assert_eq!(names(&job.questions(&units)), ["write", "known identity"]);
     assert!(cells(&unit) == before);
     job.write(&mut units, follow, &|_, _| ());
     assert!(units[0].written().is_some() && cells(&unit) != before);
+}
+
+/// A backup of another unit whose block was changed, so that nobody knows what it had.
+fn damaged_backup() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("asmpatch-backup-RACK-01-0123abcd");
+    backup_folder::save(&sample_backup(), &folder).unwrap();
+    std::fs::write(folder.join("config-0.bin"), "x").unwrap();
+    home
+}
+
+#[test]
+fn a_backup_that_can_not_be_read_counts_as_one_that_may_be_the_units_own() {
+    let home = damaged_backup();
+    let allowed = Allowed { no_backup: true, ..Allowed::default() };
+    let earlier_backups = places(home.path());
+    let job = FlashJob { earlier_backups: earlier_backups.clone(), ..allowing(allowed) };
+    let units = job.decide(examined_at(unit_in_its_boot_loader())).unwrap();
+    assert_eq!(names(&job.questions(&units)), ["write", "unread backup"]);
+    assert!(matches!(units[0].instead[0].act, Act::MakeReadable(_)), "{:?}", units[0].instead);
+    // Nobody can be asked.
+    let unasked = Allowed { unasked: true, ..allowed };
+    let job = FlashJob { earlier_backups: earlier_backups.clone(), ..allowing(unasked) };
+    let units = job.decide(examined_at(blank_board())).unwrap();
+    let UnitOutcome::Refused(why) = &units[0].outcome else { panic!("it would be written") };
+    assert_eq!(why.coded().code(), "asmpatch::flash::unread_backup");
+    // The command for a new board has the consent, and is the user's to choose.
+    let new = units[0].instead.iter().find(|step| step.why == Why::NewBoard).unwrap();
+    assert_eq!(new.applicability(), Applicability::IfYes);
+    assert!(matches!(&new.act, Act::Again { permissions, .. } if permissions.contains(&Permission::CloneIdentity)));
+    // With it, and where there is nothing to lose, nothing is asked for.
+    let agreed = Allowed { clone_identity: true, ..unasked };
+    let job = FlashJob { earlier_backups, ..allowing(agreed) };
+    assert!(job.decide(examined_at(unit_in_its_boot_loader())).unwrap()[0].is_to_be_written());
+}
+
+#[test]
+fn a_number_in_the_name_of_a_backup_that_can_not_be_read_is_taken() {
+    let home = damaged_backup();
+    let job = FlashJob { earlier_backups: places(home.path()), ..allowing(Allowed::default()) };
+    let mut units = examined_at(unit_in_its_boot_loader());
+    let given = std::sync::Mutex::new(Vec::new());
+    let plan = units[0].examined.as_ref().unwrap().plan.clone();
+    let make = |_: &Observation, serial: &str| {
+        given.lock().unwrap().push(serial.to_owned());
+        Ok(plan.clone())
+    };
+    job.number(&mut units, &"RACK-01".parse().unwrap(), make).unwrap();
+    assert_eq!(*given.lock().unwrap(), ["RACK-02"]);
 }
 
 #[test]

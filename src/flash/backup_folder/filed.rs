@@ -1,0 +1,204 @@
+//! Looks for backups: in folders of them, with what is, or may be, a backup there and can't be read.
+//!
+//! A backup that can't be read is not a backup that doesn't exist: it may be the only copy of a unit's identity. So
+//! whoever looks for backups gets both.
+
+use std::collections::HashSet;
+use std::error::Error as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use asm2464::escape::Escape as _;
+use asm2464::{Coded as _, Failure, Kind, Label, Named};
+use asm2464_dock::user::User;
+
+use super::{BackupFolderError, CONFIG, MANIFEST, describe, is_systems, unread};
+use crate::flash::backup::NAME_BEGINS;
+use crate::flash::fitting::FiledBackup;
+
+/// The backups in one or more folders of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filed {
+    /// Those that can be read, without their firmware.
+    pub backups: Vec<FiledBackup>,
+    /// What is, or may be, a backup and can't be read.
+    pub unread: Vec<UnreadBackup>,
+}
+
+/// A folder that is, or may be, a backup and can't be read; or a folder of backups that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadBackup {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Whether backups are in it, rather than it being one.
+    pub has_backups: bool,
+    /// Who owns it, or the first file in it that is another user's; `None` if the system doesn't say.
+    pub owner: Option<User>,
+    /// Whether asmpatch lacks the right to read it, as when it is another user's.
+    pub lacks_rights: bool,
+    label: Label,
+    why: String,
+}
+
+impl UnreadBackup {
+    fn new(folder: &Path, has_backups: bool, error: &BackupFolderError) -> Self {
+        let (mut label, mut why, mut lacks_rights) = (error.label(), error.to_string(), false);
+        if let Some(source) = error.source() {
+            why = format!("{why}: {source}");
+        }
+        if let BackupFolderError::NoBackup(failure) = error
+            && is_systems(failure)
+        {
+            let source = failure.source().and_then(|source| source.downcast_ref::<io::Error>());
+            lacks_rights = source.is_some_and(|source| source.kind() == io::ErrorKind::PermissionDenied);
+            label = match lacks_rights {
+                true => Kind::System.code("asmpatch::backup::no_rights"),
+                false => Kind::System.code("asmpatch::backup::unread"),
+            };
+        }
+        let files = [MANIFEST, CONFIG[0], CONFIG[1]].map(|name| folder.join(name));
+        let owners = [folder.to_owned()].into_iter().chain(files).filter_map(|path| User::owner_of(&path));
+        let owners: Vec<User> = owners.collect();
+        let others = owners.iter().find(|owner| Some(**owner) != User::current());
+        let owner = others.or(owners.first()).copied();
+        Self { folder: folder.to_owned(), has_backups, owner, lacks_rights, label, why }
+    }
+
+    /// Why it can't be read.
+    pub fn failure(&self) -> Failure {
+        Failure::new(self.label, self.why.clone()).naming(Named::File(self.folder.display().to_string()))
+    }
+
+    /// Whether its name is one that asmpatch gives a backup.
+    fn has_a_backups_name(&self) -> bool {
+        let name = self.folder.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(NAME_BEGINS.as_bytes())
+    }
+
+    /// The serial number that its name has, as names of backups have it; `None` for another name. A port may follow:
+    /// then there are two readings.
+    pub fn serials_in_name(&self) -> Vec<&str> {
+        let name = self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(rest) = name.strip_prefix(NAME_BEGINS) else { return Vec::new() };
+        // The digits of the content; those of a backup that was saved again have a number behind them.
+        let is_digits = |part: &str| part.len() == 8 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut serial = rest.rsplit_once('-');
+        if let Some((before, last)) = serial
+            && !is_digits(last)
+        {
+            serial = before.rsplit_once('-');
+        }
+        let Some((serial, digits)) = serial else { return Vec::new() };
+        if !is_digits(digits) {
+            return Vec::new();
+        }
+        let without_port = serial.rsplit_once("-at-").map(|(serial, _)| serial);
+        [Some(serial), without_port].into_iter().flatten().collect()
+    }
+}
+
+/// Folders that systems put where backups may be: at the root of a disk.
+const SYSTEMS: [&str; 3] = ["lost+found", "System Volume Information", "$RECYCLE.BIN"];
+
+/// Whether something that is no readable backup has, or may have, the manifest of one.
+fn may_be_one(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default();
+    if name.as_encoded_bytes().starts_with(b".") || SYSTEMS.iter().any(|systems| name == *systems) {
+        return false;
+    }
+    match folder.join(MANIFEST).symlink_metadata() {
+        Ok(_) => true,
+        // A link to a disk that is not there may lead to a backup.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => folder.is_symlink() && !folder.exists(),
+        Err(error) => error.kind() != io::ErrorKind::NotADirectory,
+    }
+}
+
+/// Lists the backups directly in a folder, without reading their firmware, and what may be one and can't be read. Leaves
+/// out everything else. A folder that does not exist has none.
+///
+/// # Errors
+/// [`BackupFolderError::NoBackup`] if the folder can't be read.
+pub fn filed(folder: &Path) -> Result<Filed, BackupFolderError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Filed::default()),
+        entries => entries.map_err(unread(folder))?,
+    };
+    let mut filed = Filed::default();
+    for entry in entries {
+        let folder = entry.map_err(unread(folder))?.path();
+        match describe(&folder) {
+            Ok(backup) => filed.backups.push(backup),
+            Err(error) if may_be_one(&folder) => filed.unread.push(UnreadBackup::new(&folder, false, &error)),
+            Err(_) => {}
+        }
+    }
+    filed.unread.sort_by(|one, other| one.folder.cmp(&other.folder));
+    Ok(filed)
+}
+
+/// Where backups are looked for: the one list for all commands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BackupPlaces {
+    /// The folders for backups, in order.
+    pub folders: Vec<PathBuf>,
+    /// Folders in which backups may be among other things. There, only what has the name of one counts as a backup that
+    /// can't be read.
+    pub beside: Vec<PathBuf>,
+}
+
+impl BackupPlaces {
+    /// The same places, and these beside which something was named.
+    #[must_use]
+    pub fn and_beside(mut self, beside: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.beside.extend(beside);
+        self
+    }
+
+    /// Lists the backups in all of them as [`filed`] does, each once. A folder for backups that can't be read is in the
+    /// list itself.
+    pub fn search(&self) -> Filed {
+        let mut all = Filed::default();
+        for folder in &self.folders {
+            match filed(folder) {
+                Ok(Filed { backups, unread }) => {
+                    all.backups.extend(backups);
+                    all.unread.extend(unread);
+                }
+                Err(error) => all.unread.push(UnreadBackup::new(folder, true, &error)),
+            }
+        }
+        for folder in &self.beside {
+            let Ok(Filed { backups, mut unread }) = filed(folder) else { continue };
+            unread.retain(UnreadBackup::has_a_backups_name);
+            all.backups.extend(backups);
+            all.unread.extend(unread);
+        }
+        let mut known = HashSet::new();
+        let mut is_new = |folder: &Path| known.insert(folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
+        all.backups.retain(|backup| is_new(&backup.folder));
+        all.unread.retain(|unread| is_new(&unread.folder));
+        for backup in &mut all.backups {
+            backup.folder = without_dot(&backup.folder);
+        }
+        for unread in &mut all.unread {
+            unread.folder = without_dot(&unread.folder);
+        }
+        all
+    }
+
+    /// The places, in words.
+    pub fn shown(&self) -> String {
+        let all = self.folders.iter().chain(&self.beside);
+        let mut shown: Vec<String> = all.map(|place| place.shown().to_string()).collect();
+        let mut known = HashSet::new();
+        shown.retain(|place| known.insert(place.clone()));
+        shown.join(" and ")
+    }
+}
+
+/// A path without the dot of the current folder.
+fn without_dot(folder: &Path) -> PathBuf {
+    folder.strip_prefix(".").unwrap_or(folder).to_owned()
+}

@@ -9,7 +9,7 @@ use asm2464::firmware::{BridgeState, InterfaceClass, UsbId};
 use asm2464::{Failure, Kind};
 use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
-use super::descriptors::{Alternate, EndpointInfo, INTERFACE, Layout, bulk_packets};
+use super::descriptors::{Alternate, EndpointInfo, INTERFACE, Layout, alternates_in, bulk_packets};
 use super::docks::DOCKS;
 use super::error::UsbError;
 use super::sysfs::Sysfs;
@@ -79,7 +79,7 @@ impl Found {
         if self.info.state == BridgeState::OpenFirmware {
             return Err(self.other_protocol("speaks no SCSI"));
         }
-        layout.bulk_only.map_err(|fault| UsbError::of_descriptors(&self.port, fault))
+        layout.bulk_only.map_err(|fault| UsbError::of_descriptors(&self.port, self.info.speed, fault))
     }
 
     /// The alternate setting of the open firmware.
@@ -91,7 +91,7 @@ impl Found {
         if self.info.state != BridgeState::OpenFirmware {
             return Err(self.other_protocol("takes none of the open firmware's requests"));
         }
-        layout.open.map_err(|fault| UsbError::of_descriptors(&self.port, fault))
+        layout.open.map_err(|fault| UsbError::of_descriptors(&self.port, self.info.speed, fault))
     }
 
     fn other_protocol(&self, lacks: &str) -> UsbError {
@@ -182,12 +182,12 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Fou
         return None;
     }
     let port = port_of(&device)?;
-    let alternates = alternates(&device);
+    let alternates = alternates(&device, &port);
     let packets = alternates.as_deref().map(bulk_packets).unwrap_or_default();
     let speed = speed(&device, &port).or_proved_by_packets(packets);
     let classes: Vec<InterfaceClass> = alternates.iter().flatten().map(|alternate| alternate.class).collect();
     let layout = match alternates {
-        Ok(all) => Layout::of(&all, speed).map_err(|fault| UsbError::of_descriptors(&port, fault)),
+        Ok(all) => Layout::of(&all, speed).map_err(|fault| UsbError::of_descriptors(&port, speed, fault)),
         Err(source) => Err(UsbError::of("read the descriptors of", &port, source)),
     };
     let string = |name, index| string(&device, &port, name, index);
@@ -232,8 +232,11 @@ fn speed(device: &rusb::Device<Context>, port: &PortPath) -> BusSpeed {
     }
 }
 
-/// The alternate settings of interface 0.
-fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
+/// The alternate settings of interface 0: by the kernel's raw descriptors, or by libusb where there are none.
+fn alternates(device: &rusb::Device<Context>, port: &PortPath) -> rusb::Result<Vec<Alternate>> {
+    if let Some(raw) = Sysfs::system().descriptors(port) {
+        return Ok(alternates_in(&raw));
+    }
     let config = device.active_config_descriptor().or_else(|_| device.config_descriptor(0))?;
     let Some(interface) = config.interfaces().find(|interface| interface.number() == INTERFACE) else {
         return Ok(Vec::new());

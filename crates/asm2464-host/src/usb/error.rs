@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::descriptors::DescriptorFault;
 use super::docks::OtherChip;
 use super::sysfs::{AccessFault, Process, no_access};
-use crate::bridge::{PipeError, PortPath};
+use crate::bridge::{BusSpeed, PipeError, PortPath};
 
 /// Reasons a device could not be found, opened or prepared, as far as the next attempt differs.
 #[derive(Debug, Clone, Error)]
@@ -133,8 +133,9 @@ impl UsbError {
     }
 
     /// Builds the error of a device whose descriptors are invalid.
-    pub(super) fn of_descriptors(port: &PortPath, fault: DescriptorFault) -> Self {
-        let message = format!("the descriptors of the unit at {port} are invalid: {fault}");
+    pub(super) fn of_descriptors(port: &PortPath, speed: BusSpeed, fault: DescriptorFault) -> Self {
+        let at_speed = if speed.is_slow() { format!(", whose link is at {speed},") } else { String::new() };
+        let message = format!("the descriptors of the unit at {port}{at_speed} are invalid: {fault}");
         Failure::new(Kind::Device.code("asm2464::usb::descriptors"), message).into()
     }
 }

@@ -3,6 +3,7 @@
 use asm2464::Named;
 use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
+use asm2464_host::usb::sysfs::DevicePort;
 use serde::Serialize;
 
 use crate::failure::PROGRAM;
@@ -38,6 +39,8 @@ pub enum Hands {
     /// Steps against a slow link, one a line, in the order in which to try them. Source: the same; jagoff2/sunnypilot,
     /// September 2026.
     SlowLink,
+    /// Have the unit handed on to this system again, where another system does that; nothing elsewhere.
+    HandOn,
     /// Look at the cable and the power.
     CheckCable,
     /// Try another cable and port.
@@ -155,6 +158,10 @@ pub enum Advice {
         /// The driver, if its vendor's is known.
         driver: Option<&'static str>,
     },
+    /// Make this USB-C port the host.
+    BecomeHost(DevicePort),
+    /// See why the tunnel of USB4 did not come up.
+    MissingTunnel,
     /// Take the GPU back from a driver that only holds it: its PCI address.
     ReleaseHolder(String),
 }

@@ -45,6 +45,48 @@ fn half(text: &str) -> Option<u16> {
     Some(u16::from_be_bytes(parse_hex(text).ok()?.try_into().ok()?))
 }
 
+/// A revision as a file writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+struct Revision(u8);
+
+impl TryFrom<String> for Revision {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match parse_hex(&text).as_deref() {
+            Ok(&[revision]) => Ok(Self(revision)),
+            _ => Err(format!("{text:?} is not two hexadecimal digits")),
+        }
+    }
+}
+
+/// The products that have one device ID.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+enum Products {
+    /// One name, also for several that nothing tells apart.
+    One(String),
+    /// Several, which the revision tells apart.
+    ByRevision {
+        /// All of them, for a revision that is not known or not listed.
+        any: String,
+        /// The product of each revision.
+        revisions: BTreeMap<Revision, String>,
+    },
+}
+
+impl Products {
+    fn named(&self, revision: Option<u8>) -> &str {
+        match self {
+            Self::One(name) => name,
+            Self::ByRevision { any, revisions } => {
+                revision.and_then(|revision| revisions.get(&Revision(revision))).unwrap_or(any)
+            }
+        }
+    }
+}
+
 /// The half of a PCI ID as a file writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
@@ -64,7 +106,7 @@ impl TryFrom<String> for Half {
 struct GpuChip {
     name: String,
     target: String,
-    devices: BTreeMap<Half, String>,
+    devices: BTreeMap<Half, Products>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -86,7 +128,8 @@ pub struct Gpus(Vec<VendorFile>);
 pub enum GpuSupport<'a> {
     /// It does.
     Driven {
-        /// The product, as its vendor sells it.
+        /// The product, as its vendor sells it; several if the device ID is that of several, and the revision doesn't
+        /// tell which.
         product: &'a str,
         /// The chip on it.
         chip: &'a str,
@@ -113,12 +156,14 @@ impl Gpus {
         files.iter().map(|(origin, text)| toml_file::parse(origin, text)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Says what is known of a GPU.
-    pub fn support(&self, id: PciId) -> GpuSupport<'_> {
+    /// Says what is known of a GPU. Its revision, if it is known, tells products with one device ID apart.
+    pub fn support(&self, id: PciId, revision: Option<u8>) -> GpuSupport<'_> {
         let Some(file) = self.0.iter().find(|file| file.vendor.0 == id.vendor) else { return GpuSupport::NoVendor };
         let driven = file.chip.iter().find_map(|chip| Some((chip, chip.devices.get(&Half(id.device))?)));
         match driven {
-            Some((chip, product)) => GpuSupport::Driven { product, chip: &chip.name, target: &chip.target },
+            Some((chip, products)) => {
+                GpuSupport::Driven { product: products.named(revision), chip: &chip.name, target: &chip.target }
+            }
             None => GpuSupport::NotListed { says: &file.others, source: &file.source },
         }
     }
@@ -137,7 +182,7 @@ mod tests {
     }
 
     fn support<'a>(gpus: &'a Gpus, id: &str) -> GpuSupport<'a> {
-        gpus.support(id.parse().unwrap())
+        gpus.support(id.parse().unwrap(), None)
     }
 
     #[test]
@@ -162,6 +207,28 @@ mod tests {
         let nvidia = support(&gpus, "10de:2204");
         assert!(matches!(nvidia, GpuSupport::NotListed { says, .. } if says.contains("17369")), "{nvidia:?}");
         assert_eq!(support(&gpus, "8086:56a0"), GpuSupport::NoVendor);
+    }
+
+    #[test]
+    fn a_device_id_of_several_cards_is_named_by_revision_or_by_all_of_them() {
+        let gpus = of_repository();
+        let product = |id: &str, revision| match gpus.support(id.parse().unwrap(), revision) {
+            GpuSupport::Driven { product, .. } => product,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(product("1002:7590", Some(0xC7)), "Radeon RX 9060");
+        assert_eq!(product("1002:7590", Some(0xC0)), "Radeon RX 9060 XT");
+        let any = "Radeon RX 9060, 9060 XT, 9060 XT LP";
+        assert_eq!((product("1002:7590", None), product("1002:7590", Some(0))), (any, any));
+        for (id, revision, name) in [
+            ("1002:747E", 0xDB, "Radeon RX 7700"),
+            ("1002:7551", 0xC8, "Radeon AI PRO R9600D"),
+            ("1002:7481", 0xC7, "Steam Machine"),
+            ("1002:744C", 0xCE, "Radeon RX 7900 GRE"),
+            ("1002:74A1", 0x7A, "Instinct MI300X"),
+        ] {
+            assert_eq!(product(id, Some(revision)), name);
+        }
     }
 
     #[test]
@@ -191,6 +258,12 @@ mod tests {
             (file.replace("1002", "02"), "\"02\" is not four hexadecimal digits"),
             (file.replace("source = \"y\"\n", ""), "missing field `source`"),
             (format!("{file}note = \"z\"\n"), "unknown field `note`"),
+            (
+                format!(
+                    "{file}[[chip]]\nname = \"a\"\ntarget = \"b\"\ndevices = {{ 7590 = {{ any = \"b\", revisions = {{ C = \"c\" }} }} }}\n"
+                ),
+                "did not match any variant",
+            ),
             (format!("{file}[[chip]]\nname = \"a\"\ntarget = \"b\"\ndevices = {{ 7G = \"c\" }}\n"), "four hexadecimal"),
         ] {
             let message = Gpus::of(&[("mine.toml", &text)]).unwrap_err().to_string();

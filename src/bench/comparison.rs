@@ -12,7 +12,7 @@ use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 /// A row that an earlier run measured, compared with the same row now.
 #[derive(Debug, Clone, PartialEq, Display, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Change"))]
-#[display("{}{}", self.words(), if *within_spread { " (within spread)" } else { "" })]
+#[display("{}{}", self.words(), self.doubt())]
 pub struct RowChange {
     /// The path, and how it was measured.
     #[serde(flatten)]
@@ -29,14 +29,27 @@ pub struct RowChange {
     /// Whether the row has no figures now, or its fastest repetition is slower than allowed, measured from the slowest
     /// one of the earlier run.
     pub is_worse: bool,
+    /// Whether a run's own repetitions lie so far apart that one run more may say otherwise.
+    pub is_unsteady: bool,
     /// Whether this run's options leave the row out.
     pub is_left_out: bool,
 }
+
+/// The range of a run's repetitions, as a part of their median, from which on the run is unsteady.
+const UNSTEADY: f64 = 0.2;
 
 impl RowChange {
     /// How much faster the row is, in percent of the earlier median.
     fn percent(&self) -> Option<f64> {
         Some((self.now_mb_per_s? / self.before_mb_per_s - 1.0) * 100.0)
+    }
+
+    fn doubt(&self) -> &'static str {
+        match (self.within_spread, self.is_worse && self.is_unsteady) {
+            (true, _) => " (within spread)",
+            (false, true) => " (its own spread is wide)",
+            (false, false) => "",
+        }
     }
 
     fn words(&self) -> String {
@@ -112,6 +125,10 @@ impl AskedRows<'_> {
     }
 }
 
+fn is_unsteady(run: Spread) -> bool {
+    run.max - run.min > run.median * UNSTEADY
+}
+
 /// The row with the highest median of a path and size.
 fn best<'a>(rows: &'a [ComparedRow], like: &ComparedRow) -> Option<&'a ComparedRow> {
     let same = rows.iter().filter(|row| (row.point.path, row.point.size) == (like.point.path, like.point.size));
@@ -142,6 +159,7 @@ pub fn compare(before: &[ComparedRow], now: &[Row], asked: AskedRows<'_>, max_sl
             now_mb_per_s: figures.map(|now| now.median),
             within_spread: figures.is_some_and(|now| earlier.min <= now.max && now.min <= earlier.max),
             is_worse: false,
+            is_unsteady: [Some(earlier), figures].into_iter().flatten().any(is_unsteady),
             is_left_out: found.is_none() && (!asked.includes(row.point) || has_no_counterpart),
         };
         if !change.is_left_out {
@@ -186,6 +204,22 @@ mod tests {
         let spread = Spread { median: mb_per_s, min: mb_per_s, max: mb_per_s };
         let figures = Figures { mb_per_s: spread, ..Figures::default() };
         Row { point: Point { path, size: path.max_len(), depth: 1 }, outcome: Outcome::Measured(figures.into()) }
+    }
+
+    #[test]
+    fn a_run_whose_repetitions_lie_far_apart_is_unsteady_whichever_of_both_it_is() {
+        let compared = |before: [f64; 3], now: [f64; 3]| {
+            let spread = |[min, median, max]: [f64; 3]| Spread { median, min, max };
+            let figures = Figures { mb_per_s: spread(now), ..Figures::default() };
+            let now = Row { outcome: Outcome::Measured(figures.into()), ..row(DataPath::E4Stock, 1.0) };
+            let before = ComparedRow { mb_per_s: Some(spread(before)), ..ComparedRow::from(&now) };
+            let change = compare(&[before], &[now], AskedRows::default(), 10.0).remove(0);
+            (change.is_worse, change.is_unsteady, change.to_string())
+        };
+        let busy = (true, true, "-40.0% (its own spread is wide)".to_owned());
+        assert_eq!(compared([99.0, 100.0, 101.0], [40.0, 60.0, 70.0]), busy);
+        assert_eq!(compared([80.0, 100.0, 120.0], [59.0, 60.0, 61.0]), busy);
+        assert_eq!(compared([99.0, 100.0, 101.0], [59.0, 60.0, 61.0]), (true, false, "-40.0%".to_owned()));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 
 use asm2464::Named;
+use asm2464::escape::Escape as _;
 use asm2464_host::pcie::Note;
+use asm2464_host::usb::sysfs::{DevicePort, Forwarder};
 
 use super::errors;
 use super::flash::steps::WordedStep;
@@ -41,7 +43,8 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         Advice::AgainstNote(note) => against_note(note, run).into_iter().collect(),
         Advice::RetrainLink { restarts } => {
             let reset = restarts.then(|| WordedStep::run("retrain the link without your hands", run.other("reset")));
-            reset.into_iter().chain(run.by_hand(Hands::SlowLink).lines().map(WordedStep::hands)).collect()
+            let by_hand = run.by_hand(Hands::SlowLink);
+            reset.into_iter().chain(by_hand.lines().map(|line| WordedStep::hands(line.to_owned()))).collect()
         }
         Advice::KeepAwake(location) => {
             let why = format!("install the rules of `{}` and replug; until then", run.other("udev"));
@@ -142,6 +145,24 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         Advice::KeepTunnels => vec![told(
             "if the dock is missing after each boot, and there after a replug, start the kernel with \
              `thunderbolt.host_reset=0`",
+        )],
+        Advice::BecomeHost(DevicePort { name, role_file }) => {
+            let name = name.shown();
+            let why = format!(
+                "{name} is the device, and something is connected to it. If that is your dock, make the port the host; what \
+                 runs over this port now ends (adb, SSH)"
+            );
+            match role_file {
+                Some(file) => vec![WordedStep::if_yes(why, format!("echo host | sudo tee {}", shell::path(file)))],
+                None => vec![told(&format!(
+                    "{name} is the device, and something is connected to it. If that is your dock, take another port: the \
+                     kernel has no file that makes this one the host"
+                ))],
+            }
+        }
+        Advice::MissingTunnel => vec![told(
+            "if you want the tunnel, take a cable for USB4 (40 Gbit/s), no hub in between, and a port that has USB4 itself; \
+             then look for a newer NVM or BIOS of the host. A host of Thunderbolt 3 may make none",
         )],
         Advice::MoreLanes => vec![told(
             "try a cable and a port for 40 Gbit/s, without a hub, and check the card's seat. A tunnel itself may report \
@@ -280,7 +301,12 @@ impl Words<'_> {
     fn add(&mut self, part: &AdvicePart) {
         match part {
             AdvicePart::Text(text) => self.said.push_str(text),
-            AdvicePart::Hands(hands) => self.said.push_str(self.run.by_hand(*hands)),
+            AdvicePart::Hands(Hands::HandOn) => {
+                self.end_text();
+                self.said.push_str(&self.run.by_hand(Hands::HandOn));
+                self.end_text();
+            }
+            AdvicePart::Hands(hands) => self.said.push_str(&self.run.by_hand(*hands)),
             AdvicePart::Run { purpose, line } => self.run(purpose, line),
             AdvicePart::Again { purpose, id, slot, is_each } => match self.values(slot) {
                 Values::Are(values) if !self.run.is_unknown() => {
@@ -397,9 +423,39 @@ impl Words<'_> {
 impl Invocation {
     /// Says what the user does by hand with the units that the command names. Virtual ones have other texts: their power and
     /// their faults are in software. A record counts as a dock.
-    pub fn by_hand(&self, hands: Hands) -> &'static str {
+    ///
+    /// Where another system hands the unit on to this one, a unit that leaves the bus has to be handed on again, and each
+    /// text after which it comes back says so.
+    pub fn by_hand(&self, hands: Hands) -> Cow<'static, str> {
+        let words = self.words_by_hand(hands);
+        let Some(forwarder) = self.forwarder() else { return words.into() };
+        let again = hand_on_again(forwarder);
+        match hands {
+            Hands::HandOn => match forwarder {
+                Forwarder::Wsl => format!("this is WSL: {again}").into(),
+                Forwarder::UsbIp => format!("this system has the client of USB/IP: {again}").into(),
+                Forwarder::Qemu | Forwarder::VirtualBox | Forwarder::Machine => {
+                    format!("this is a virtual machine: {again}").into()
+                }
+            },
+            Hands::SlowLink => format!("{words}\nthen {again}").into(),
+            Hands::Replug
+            | Hands::ReplugIt
+            | Hands::PlugIn
+            | Hands::ReplugWithSupply
+            | Hands::OtherCable
+            | Hands::OtherCableNoHub
+            | Hands::OtherPort => format!("{words}, and {again}").into(),
+            Hands::CheckCable | Hands::OtherSupply | Hands::ConnectSupply | Hands::CheckSupply | Hands::FindBackup => {
+                words.into()
+            }
+        }
+    }
+
+    fn words_by_hand(&self, hands: Hands) -> &'static str {
         let is_virtual = self.is_virtual();
         match hands {
+            Hands::HandOn => "",
             Hands::FindBackup => {
                 "restore a backup of the unit, `restore DIR --no-backup`, or without one give it firmware and the identity \
                  of a new board, `flash FILE --no-backup`: `asmpatch help recovery`"
@@ -436,6 +492,30 @@ impl Invocation {
     }
 }
 
+/// What makes a unit come back to this system after it has left the bus.
+///
+/// Sources: usbipd-win's wiki, "WSL support", and its issues 56, 245 and 424: a restart of a device is a removal to it, and
+/// `--auto-attach` attaches the device again; usbip(8); QEMU's "USB emulation", `usb-host`; VirtualBox' manual, "USB
+/// Support", on filters.
+const fn hand_on_again(forwarder: Forwarder) -> &'static str {
+    match forwarder {
+        Forwarder::Wsl => {
+            "attach it in Windows, which drops a dock that leaves the bus: `usbipd attach --wsl --busid B --auto-attach` \
+             (`usbipd list` shows B)"
+        }
+        Forwarder::UsbIp => {
+            "attach it again if it was attached over USB/IP: `sudo usbip attach -r HOST -b B` (`usbip list -r HOST` shows B)"
+        }
+        Forwarder::Qemu => {
+            "let QEMU hand it on again, unless `usb-host` names its port (`hostbus`, `hostport`), which brings it back by itself"
+        }
+        Forwarder::VirtualBox => {
+            "let VirtualBox hand it on again, unless a filter of the machine fits it, which needs its new ID after a flash"
+        }
+        Forwarder::Machine => "let the host hand it on to this virtual machine again",
+    }
+}
+
 /// Whether advice names something that can be done only to a real dock.
 #[cfg(test)]
 pub fn is_for_docks(advice: &str) -> bool {
@@ -445,8 +525,10 @@ pub fn is_for_docks(advice: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use asm2464_host::bridge::Location;
+    use asm2464_host::usb::sysfs::{Forwarding, Sysfs};
 
     use super::*;
+    use crate::advice::Applicability;
     use crate::cli::flash::steps::lines;
 
     #[test]
@@ -454,7 +536,62 @@ mod tests {
         let dock = Location::Port("3-1".parse().unwrap());
         let at = |place: &Location| Invocation::default().at(place).by_hand(Hands::Replug);
         assert_eq!(at(&dock), "unplug the unit, wait five seconds, plug it in again");
+        assert_eq!(Invocation::default().at(&dock).by_hand(Hands::HandOn), "");
         assert!(at(&Location::Virtual("u".into())).starts_with("run the next command"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn whatever_brings_a_unit_back_says_how_it_is_handed_on_again_and_only_where_it_is() {
+        let forwarding = |osrelease: &str| {
+            let root = tempfile::tempdir().unwrap();
+            let put = |file: &str, text: &str| {
+                let path = root.path().join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            };
+            put("sys/bus/usb/devices/usb2/serial", "vhci_hcd.0\n");
+            put("proc/sys/kernel/osrelease", osrelease);
+            Sysfs::at(root.path().join("sys"), root.path().join("proc"), root.path().join("dev")).forwarding()
+        };
+        let (wsl, other) = (forwarding("6.6.87-microsoft-standard-WSL2\n"), forwarding("6.12.0\n"));
+        let by_hand = |host: &Forwarding, place: Location, hands| {
+            Invocation::default().on_host(host.clone()).at(&place).by_hand(hands).into_owned()
+        };
+        let port = |port: &str| Location::Port(port.parse().unwrap());
+        let comes_back = [
+            Hands::Replug,
+            Hands::ReplugIt,
+            Hands::PlugIn,
+            Hands::ReplugWithSupply,
+            Hands::SlowLink,
+            Hands::OtherCable,
+            Hands::OtherCableNoHub,
+            Hands::OtherPort,
+            Hands::HandOn,
+        ];
+        for hands in comes_back {
+            let in_wsl = by_hand(&wsl, port("2-1"), hands);
+            assert!(in_wsl.contains("usbipd attach --wsl --busid B --auto-attach"), "{in_wsl}");
+            let elsewhere = by_hand(&other, port("2-1"), hands);
+            assert!(elsewhere.contains("usbip attach -r HOST -b B") && !elsewhere.contains("wsl"), "{elsewhere}");
+            assert!(!by_hand(&other, port("1-1"), hands).contains("usbip"), "a port of this host's own");
+            assert!(!by_hand(&wsl, Location::Virtual("u".into()), hands).contains("usbip"));
+        }
+        assert!(!by_hand(&wsl, port("2-1"), Hands::CheckSupply).contains("usbip"));
+    }
+
+    #[test]
+    fn a_port_is_made_the_host_only_if_the_user_says_that_the_dock_is_there() {
+        let advised = |role_file: Option<&str>| {
+            let port = DevicePort { name: "port0".to_owned(), role_file: role_file.map(Into::into) };
+            steps(&Advice::BecomeHost(port), &Invocation::default()).remove(0)
+        };
+        let step = advised(Some("/sys/class/typec/port0/data_role"));
+        assert_eq!(step.command.as_deref(), Some("echo host | sudo tee /sys/class/typec/port0/data_role"));
+        assert_eq!(step.applicability, Applicability::IfYes);
+        assert!(step.purpose.contains("adb, SSH"));
+        assert_eq!((advised(None).command, advised(None).applicability), (None, Applicability::Hands));
     }
 
     fn said(words: &[&str], named: &[Named], line: &'static str) -> Vec<String> {

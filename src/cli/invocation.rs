@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use asm2464_host::bridge::Location;
+use asm2464_host::usb::sysfs::{Forwarder, Forwarding};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
@@ -211,6 +212,8 @@ pub struct Invocation {
     given: Vec<Given>,
     /// The unit that a printed command is for, in place of the one that was named.
     unit: Option<Location>,
+    /// Who hands USB devices on to this host.
+    forwarding: Forwarding,
 }
 
 impl Invocation {
@@ -241,7 +244,7 @@ impl Invocation {
             };
             given.push(Given { spec, values });
         }
-        Self { subcommand, given, unit: None }
+        Self { subcommand, given, unit: None, forwarding: Forwarding::default() }
     }
 
     /// Parses the words of a command, the program's name first.
@@ -255,6 +258,25 @@ impl Invocation {
     /// Returns the same for commands on this unit.
     pub fn at(&self, unit: &Location) -> Self {
         Self { unit: Some(unit.clone()), ..self.clone() }
+    }
+
+    /// Returns the same command on a host to which others hand USB devices on like this.
+    pub fn on_host(self, forwarding: Forwarding) -> Self {
+        Self { forwarding, ..self }
+    }
+
+    /// Returns no command, on the same host.
+    pub fn none_here(&self) -> Self {
+        Self::default().on_host(self.forwarding.clone())
+    }
+
+    /// Who hands on to this host the unit that is meant, or any if none is named; `None` for a virtual unit.
+    pub fn forwarder(&self) -> Option<Forwarder> {
+        match &self.unit {
+            Some(Location::Port(port)) => self.forwarding.of(Some(port)),
+            _ if self.is_virtual() => None,
+            _ => self.forwarding.of(None),
+        }
     }
 
     /// Returns the same command with what may travel.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::advice::Advice;
 use crate::devices::Devices;
+use crate::doctor::{BESIDE_USB4, is_beside_usb4};
 use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::ObservedFirmware;
@@ -18,7 +19,7 @@ use asm2464::firmware::{BridgeState, open_build};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, Location, UnitInfo};
 use asm2464_host::usb::KnownDevice;
-use asm2464_host::usb::sysfs::{BayDisk, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
+use asm2464_host::usb::sysfs::{BayDisk, DevicePort, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
 use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
@@ -125,6 +126,12 @@ pub(super) struct ListJson<'a> {
     tunnelled: &'a [TunnelledDevice],
     /// The docks that the host sees on PCIe, over USB4, where they show no USB device; none if --device names units.
     tunnelled_docks: &'a [TunnelledDock],
+    /// If no unit is connected: the USB-C ports that are the device, where no dock can appear. Missing otherwise.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    device_ports: &'a [DevicePort],
+    /// If no unit is connected: what to do, in the order in which to try it. Missing otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<WordedStep>,
 }
 
 impl print::Document for ListJson<'_> {
@@ -149,17 +156,27 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let rows = rows(args, &context.invocation)?;
-    let tunnels = if args.device.is_empty() { Sysfs::system().tunnels() } else { Tunnels::default() };
+    let none = rows.is_empty().then(NoUnit::now);
+    let tunnels = match &none {
+        Some(none) => none.tunnels.clone(),
+        None if args.device.is_empty() => Sysfs::system().tunnels(),
+        None => Tunnels::default(),
+    };
     if args.json {
-        print::json(&ListJson { units: &rows, tunnelled: &tunnels.devices, tunnelled_docks: &tunnels.docks });
-    } else if rows.is_empty() {
-        let error = NoUnit::now();
+        print::json(&ListJson {
+            units: &rows,
+            tunnelled: &tunnels.devices,
+            tunnelled_docks: &tunnels.docks,
+            device_ports: none.as_ref().map(|none| none.device_ports.as_slice()).unwrap_or_default(),
+            steps: none.as_ref().map(|none| next_steps(none, &context.invocation)).unwrap_or_default(),
+        });
+    } else if let Some(error) = none {
         outln!("{error}");
-        next_lines(&error).iter().for_each(|line| outln!("  {line}"));
+        next_lines(&error, &context.invocation).iter().for_each(|line| outln!("  {line}"));
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
     } else {
         rows.iter().for_each(show);
-        tunnelled_note(tunnels).iter().for_each(|note| outln!("{note}"));
+        tunnelled_note(tunnels, &context.invocation).iter().for_each(|note| outln!("{note}"));
     }
     Ok(Exit::Done)
 }
@@ -205,6 +222,10 @@ fn row(
     if row.unit.speed.is_slow() {
         row.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", row.unit.speed));
         row.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&row.unit) }, run));
+    }
+    if is_beside_usb4(&row.unit, matches!(row.unit.location, Location::Port(_)) && Sysfs::system().has_usb4()) {
+        row.notes.push(BESIDE_USB4.to_owned());
+        row.advise(advice::steps(&Advice::MissingTunnel, run));
     }
     match row.unit.state {
         // The descriptors tell everything that such a unit could be asked.
@@ -284,19 +305,23 @@ fn note_shared_serials(rows: &mut [ListedUnit]) {
 }
 
 /// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
-fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
+fn tunnelled_note(tunnels: Tunnels, run: &Invocation) -> Option<String> {
     let names = tunnels.to_string();
-    let error = NoUnit(tunnels);
+    let error = NoUnit { tunnels, ..NoUnit::default() };
     if names.is_empty() {
         return None;
     }
-    let next = next_lines(&error).join("\n  ");
+    let next = next_lines(&error, run).join("\n  ");
     Some(format!("also connected, over USB4 or Thunderbolt: {names}\n  {next}"))
 }
 
+fn next_steps(error: &NoUnit, run: &Invocation) -> Vec<WordedStep> {
+    errors::steps(error, &run.none_here())
+}
+
 /// Returns the lines that say what to do next.
-fn next_lines(error: &NoUnit) -> Vec<String> {
-    let steps = lines(&errors::steps(error, &Invocation::default()));
+fn next_lines(error: &NoUnit, run: &Invocation) -> Vec<String> {
+    let steps = lines(&next_steps(error, run));
     table::under("next:", steps).map(|(label, line)| format!("{label:<5} {line}")).collect()
 }
 
@@ -374,12 +399,12 @@ mod tests {
     fn docks_that_tunnel_are_named_beside_units_with_the_ways_out() {
         let root = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
-        assert_eq!(tunnelled_note(sysfs.tunnels()), None);
+        assert_eq!(tunnelled_note(sysfs.tunnels(), &Invocation::default()), None);
         let device = root.path().join("bus/thunderbolt/devices/0-1");
         std::fs::create_dir_all(&device).unwrap();
         std::fs::write(device.join("vendor_name"), "ASMedia\n").unwrap();
         std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
-        let note = tunnelled_note(sysfs.tunnels()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).unwrap();
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
         assert!(note.contains("USB 3 port, cable or hub") && note.contains("`asmpatch help recovery`"), "{note}");
     }
@@ -398,7 +423,7 @@ mod tests {
         put("0-0", &[("nvm_version", "28.0\n")]);
         put("domain0", &[("security", "user\n")]);
         let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
-        let note = tunnelled_note(sysfs.tunnels()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).unwrap();
         let waits = "0-1 (ASMedia UT3G, which the host has not authorised: security level user, the host's NVM version \
                      28.0, UUID d1030000-0072-640e-8364-0d0b1c92c320)";
         assert!(note.contains(waits), "{note}");
@@ -409,7 +434,7 @@ mod tests {
         );
         // Once it is authorised, the dock's PCIe counts.
         put("0-1", &[("authorized", "1\n")]);
-        let note = tunnelled_note(sysfs.tunnels()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).unwrap();
         assert!(note.contains("0-1 (ASMedia UT3G)") && !note.contains("boltctl"), "{note}");
     }
 
@@ -421,7 +446,8 @@ mod tests {
         for (file, text) in [("vendor", "0x1b21\n"), ("device", "0x2463\n"), ("class", "0x060400\n")] {
             std::fs::write(device.join(file), text).unwrap();
         }
-        let note = tunnelled_note(Sysfs::at(root.path(), "/nowhere", "/nowhere").tunnels()).unwrap();
+        let note =
+            tunnelled_note(Sysfs::at(root.path(), "/nowhere", "/nowhere").tunnels(), &Invocation::default()).unwrap();
         assert!(note.contains("0000:03:00.0 (a dock's PCIe switch 1B21:2463, no GPU behind it)"), "{note}");
         assert!(note.contains("its own power"), "{note}");
     }

@@ -61,6 +61,7 @@ use std::process::ExitCode;
 
 use asm2464::AnyFailure;
 use asm2464::escape::Escape as _;
+use asm2464_host::usb::sysfs::Sysfs;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use self::context::Context;
@@ -214,7 +215,13 @@ fn escaped(mut text: String, arguments: impl Iterator<Item = OsString>) -> Strin
 fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let matches = command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches)?;
-    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), Invocation::of(&matches));
+    let context = Context::new(
+        cli.color,
+        cli.quiet,
+        &cli.log,
+        wants_json(&matches),
+        Invocation::of(&matches).on_host(Sysfs::system().forwarding()),
+    );
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, (outcome, is_output_all)) = match cli.log.start() {
         Ok(log) => (log, dispatch(cli.command, &context)),

@@ -106,6 +106,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
     let replug = context.invocation.at(&port.location()).by_hand(Hands::ReplugWithSupply);
+    let hand_on = context.invocation.at(&port.location()).by_hand(Hands::HandOn);
+    if !hand_on.is_empty() {
+        errln!("{device}: when it restarts: {hand_on}");
+    }
     let mut ask_to_replug = || errln!("{device}: {replug}");
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
     terminal::keep_drawn(&bar, Duration::from_millis(120));

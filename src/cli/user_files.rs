@@ -9,6 +9,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named, ParseError, text};
+use asm2464_chip::code::TextKind;
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
 use asm2464_dock::{atomic, file};
 use i8051::Instruction;
@@ -18,11 +19,12 @@ use super::advice::AdvicePart;
 use super::context::Context;
 use super::download;
 use super::errors::Advised;
+use super::flash::steps::WordedStep;
 use super::invocation::Command;
 use crate::failure::in_file;
-use crate::fetch::{Manifest, image_in};
+use crate::fetch::{Manifest, Md5Digest, image_in};
 use crate::file_kind::flash_copy::CopyExtent;
-use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, unpadded};
+use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, Pointer, PointerDigest, PointerTool, unpadded};
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::recovery::ImageRef;
@@ -58,6 +60,13 @@ fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
             Failure::new(label, format!("{shown} has {found}, expected at most {max} bytes"))
         }
         absent if is_absent(absent) => {
+            // git-annex links a file to its content, which may be elsewhere.
+            let target = fs::read_link(path).unwrap_or_default();
+            if let Some(pointer) = target.to_str().and_then(Pointer::of_link) {
+                let label = Kind::BadInput.code("asmpatch::image::is_pointer");
+                let message = format!("{shown} is a link of {} to content that is not there", pointer.tool);
+                return Advised::with(Failure::new(label, message), against_pointer(&pointer, path));
+            }
             let label = Kind::BadInput.code("asmpatch::file::not_found");
             Failure::new(label, format!("cannot read {shown}")).because(cause)
         }
@@ -250,6 +259,7 @@ pub fn no_image(kind: &FileKind, path: &Path) -> AnyFailure {
         FileKind::Code(_) | FileKind::Body(_) | FileKind::Bank0 => Kind::BadInput.code("asmpatch::image::is_code"),
         FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
         FileKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
+        FileKind::Pointer(_) => Kind::BadInput.code("asmpatch::image::is_pointer"),
         FileKind::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
         FileKind::Flash(_) => Kind::BadInput.code("asmpatch::image::is_flash"),
         FileKind::Swapped { kind, .. } if matches!(**kind, FileKind::Flash(_)) => {
@@ -371,6 +381,11 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
             });
             [AdvicePart::text(order)].into_iter().chain(fetch).collect()
         }
+        FileKind::Pointer(pointer) => against_pointer(pointer, path),
+        FileKind::Text(TextKind::WebPage) => vec![AdvicePart::text(
+            "a server sent this page in place of the file, or a browser saved the page about it: fetch the file itself, \
+             on GitHub by its `Raw`, or a known image with `download`",
+        )],
         FileKind::Report => {
             vec![AdvicePart::Command("diagnose it again", Command::named("doctor").with("from", path))]
         }
@@ -379,6 +394,34 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns how to get what a pointer stands for: with its tool, and with `download` if it is a known image.
+fn against_pointer(pointer: &Pointer, path: &Path) -> Vec<AdvicePart> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let git = folder.map_or_else(|| "git".to_owned(), |folder| format!("git -C {}", shell::path(folder)));
+    let fetch = match pointer.tool {
+        PointerTool::GitLfs => {
+            WordedStep::run("fetch its content, as `git lfs pull` does in its folder", git + " lfs pull")
+        }
+        PointerTool::GitAnnex => {
+            let name = shell::word(path.file_name().unwrap_or_default());
+            WordedStep::run(
+                "fetch its content, as `git annex get` does in its folder",
+                format!("{git} annex get {name}"),
+            )
+        }
+    };
+    let known = crate::embedded::manifests(&[]).ok();
+    let is_it = |manifest: &&Manifest| match pointer.digest {
+        Some(PointerDigest::Sha256(digest)) => manifest.sha256 == digest,
+        Some(PointerDigest::Md5(digest)) => manifest.md5 == Some(Md5Digest(digest)),
+        None => false,
+    };
+    let download = known.as_ref().and_then(|known| known.iter().find(is_it)).map(|Manifest { id, .. }| {
+        AdvicePart::Command("or fetch the known image that it stands for", Command::named("download").operand(id))
+    });
+    [AdvicePart::Step(fetch)].into_iter().chain(download).collect()
 }
 
 /// Checks that the file system has such names: none has one of 300 characters.

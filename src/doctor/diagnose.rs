@@ -1,10 +1,10 @@
 //! Diagnosis from an examination, line by line, with advice. Pure.
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::BridgeState;
+use asm2464::firmware::{BridgeState, UsbId};
 use asm2464_dock::gpu_card::registers;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
-use asm2464_host::bridge::{Behind, BusSpeed, Storage};
+use asm2464_host::bridge::{Behind, BusSpeed, Storage, UnitInfo};
 use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, is_ssd, vendor_name};
 use derive_more::Display;
 use serde::Serialize;
@@ -83,6 +83,7 @@ pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
     let (firmware, runtime) = firmware(facts, wanted.runtime);
     let mut lines = Vec::new();
     add(&mut lines, "USB", [usb(facts)]);
+    add(&mut lines, "USB", beside_usb4(facts));
     add(&mut lines, "suspend", suspend(facts));
     add(&mut lines, "CPU", governor(facts));
     add(&mut lines, "lock", locks(facts));
@@ -94,9 +95,12 @@ pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
     add(&mut lines, PIPES, pipes(facts));
     add(&mut lines, LINK, link(facts));
     add(&mut lines, "12 V", supply(facts));
-    add(&mut lines, GPU, gpu(facts, wanted));
+    let there = facts.tree.answer().into_iter().flat_map(|tree| &tree.functions);
+    let classes = there.map(|function| (Some(PciId::of(function)), function.class));
+    let device = device_topic(wanted.gpus, wanted.expected, classes);
+    add(&mut lines, device, gpu(facts, wanted));
     add(&mut lines, "bench", bench(facts));
-    let because = because(&lines);
+    let because = because(&lines, device);
     let runtime = match (&facts.tree, runtime) {
         _ if !because.is_empty() => None,
         (Asked::Is(tree), Some(_)) if !wanted.is_known(tree) => Some(OWN_RUNTIME),
@@ -119,19 +123,37 @@ pub(super) fn bad(lines: &[TopicLine]) -> Vec<&'static str> {
     bad
 }
 
-/// The topics that must be in order before a runtime can start.
-const MUST_BE_KNOWN: [&str; 5] = ["access", "firmware", PIPES, LINK, GPU];
+/// The topic of the device that a runtime drives: the GPU, or `device` if the user expects one that is none. `there` are
+/// the devices that are there, with their classes.
+pub(super) fn device_topic(
+    gpus: &Gpus,
+    expected: Option<PciId>,
+    there: impl IntoIterator<Item = (Option<PciId>, u32)>,
+) -> &'static str {
+    let Some(expected) = expected else { return GPU };
+    let support = gpus.support(expected, None);
+    let class = there.into_iter().find(|(id, _)| *id == Some(expected)).map(|(_, class)| class);
+    let is_one = match class {
+        Some(class) => is_gpu(class) || matches!(support, GpuSupport::Driven { .. }),
+        // Nearly all of these vendors' IDs are those of GPUs.
+        None => support != GpuSupport::NoVendor,
+    };
+    if is_one { GPU } else { "device" }
+}
+
+/// The topics that must be in order before a runtime can start, besides that of the device that it drives.
+const MUST_BE_KNOWN: [&str; 4] = ["access", "firmware", PIPES, LINK];
 
 /// Returns the topics that keep a runtime from starting: those that are bad or, if none is, those that must be in order
 /// and of which that is not known. A topic's verdict is that of its first line.
-fn because(lines: &[TopicLine]) -> Vec<&'static str> {
+fn because(lines: &[TopicLine], device: &'static str) -> Vec<&'static str> {
     let bad = bad(lines);
     if !bad.is_empty() {
         return bad;
     }
     let verdict = |topic: &str| lines.iter().find(|line| line.topic == topic).map(|line| line.verdict);
     let is_known = |topic: &str| matches!(verdict(topic), Some(Good | Note));
-    MUST_BE_KNOWN.into_iter().filter(|topic| !is_known(topic)).collect()
+    MUST_BE_KNOWN.into_iter().chain([device]).filter(|topic| !is_known(topic)).collect()
 }
 
 /// A verdict, what was found, and advice.
@@ -165,6 +187,28 @@ fn usb(facts: &Facts) -> Finding {
         _ => line(Good, speed.to_string()),
     }
 }
+
+/// Stock firmware over USB 3, though the host has USB4. Sources: Dasharo/dasharo-issues 1638, October 2025;
+/// FrameworkComputer/SoftwareFirmwareIssueTracker 260, September 2026.
+fn beside_usb4(facts: &Facts) -> Option<Finding> {
+    let runs = facts.contents.answer().map(Contents::running_firmware);
+    let is_stock = matches!(runs, None | Some(RunningFirmware::Vendor(_)));
+    if !is_stock || !is_beside_usb4(&facts.unit, facts.host.has_usb4) {
+        return None;
+    }
+    Some(advise(Note, BESIDE_USB4, Advice::MissingTunnel))
+}
+
+/// Whether this is a unit with the vendor's firmware, which tunnels PCIe over USB4, and came up over USB 3 on a host that
+/// has USB4. Patched firmware is for USB 3.
+pub fn is_beside_usb4(unit: &UnitInfo, has_usb4: bool) -> bool {
+    has_usb4 && unit.state == BridgeState::Vendor && unit.id != UsbId::PATCHED && unit.speed.is_super()
+}
+
+/// What such a unit lacks.
+pub const BESIDE_USB4: &str = "this host has USB4, and the dock came up over USB 3: with stock firmware the host's own driver \
+                               gets the GPU over USB4's tunnel alone. Behind a hub of USB 3, and on a port without USB4, it \
+                               is as it should be";
 
 /// Whether the system may suspend the unit. Source: commaai/agnos-kernel-sdm845, pull request 132, July 2026.
 fn suspend(facts: &Facts) -> Option<Finding> {
@@ -458,7 +502,7 @@ fn no_candidate(facts: &Facts, wanted: Wanted<'_>, others: &[&Function]) -> Find
     if !ssds.is_empty() {
         return advise(verdict, format!("{missing}, but an SSD: {}", ssds.join(", ")), Advice::ReplaceSsd);
     }
-    let others: Vec<String> = others.iter().map(|other| format!("{} ({})", named(other), class_of(other))).collect();
+    let others: Vec<String> = others.iter().map(|other| wanted.described(other)).collect();
     advise(verdict, format!("{missing}, but {}", others.join(", ")), Advice::CheckSeat)
 }
 
@@ -509,9 +553,18 @@ impl Wanted<'_> {
     /// Whether the known runtime drives what is wanted, and finds it where it is.
     fn is_known(&self, tree: &Survey) -> bool {
         let Some(expected) = self.expected else { return true };
-        let is_driven = matches!(self.gpus.support(expected), GpuSupport::Driven { .. });
+        let is_driven = matches!(self.gpus.support(expected, None), GpuSupport::Driven { .. });
         let is_it = |function: &Function| PciId::of(function) == expected && function.at.bus == self.runtime.bus;
         is_driven && tree.functions.iter().any(is_it)
+    }
+
+    /// A device's place, ID and class, and its product if that is a GPU that is known.
+    fn described(&self, function: &Function) -> String {
+        let (named, class) = (named(function), class_of(function));
+        match self.gpus.support(PciId::of(function), Some(function.revision)) {
+            GpuSupport::Driven { product, .. } => format!("{named}: {product} ({class})"),
+            GpuSupport::NotListed { .. } | GpuSupport::NoVendor => format!("{named} ({class})"),
+        }
     }
 
     /// Returns the finding about a device behind the bridge: good only if a runtime drives it where it is. `None` if it is
@@ -530,7 +583,7 @@ impl Wanted<'_> {
             let what = "tiny-gpu, a card of virtual units that computes in a demo; no GPU runtime drives it";
             return Some(line(Bad, format!("{named}: {what}")));
         }
-        let (says, source) = match self.gpus.support(id) {
+        let (says, source) = match self.gpus.support(id, Some(function.revision)) {
             GpuSupport::Driven { product, target, .. } => {
                 let (found, bus) = (format!("{named}: {product} ({target})"), self.runtime.bus);
                 if function.at.bus == bus {
@@ -559,10 +612,26 @@ mod tests {
 
     #[test]
     fn a_topic_without_a_line_is_not_known_to_be_in_order() {
-        assert!(because(&good(MUST_BE_KNOWN.into_iter())).is_empty());
-        for missing in MUST_BE_KNOWN {
-            let others = good(MUST_BE_KNOWN.into_iter().filter(|topic| *topic != missing));
-            assert_eq!(because(&others), [missing]);
+        let all = || MUST_BE_KNOWN.into_iter().chain([GPU]);
+        assert!(because(&good(all()), GPU).is_empty());
+        for missing in all() {
+            let others = good(all().filter(|topic| *topic != missing));
+            assert_eq!(because(&others, GPU), [missing]);
         }
+    }
+
+    #[test]
+    fn the_topic_of_an_expected_device_is_gpu_only_if_that_is_one() {
+        let gpus = crate::embedded::gpus().unwrap();
+        let topic = |expected: Option<&str>, there: &[(&str, u32)]| {
+            let there = there.iter().map(|(id, class)| (id.parse().ok(), *class));
+            device_topic(&gpus, expected.map(|id| id.parse().unwrap()), there)
+        };
+        assert_eq!(topic(None, &[("144D:A80A", 0x01_08_02)]), "GPU");
+        assert_eq!(topic(Some("1002:7590"), &[]), "GPU");
+        assert_eq!(topic(Some("10DE:2204"), &[]), "GPU", "a vendor of GPUs");
+        assert_eq!(topic(Some("8086:56A0"), &[("8086:56A0", 0x03_00_00)]), "GPU", "by its class");
+        assert_eq!(topic(Some("10EC:8168"), &[("10EC:8168", 0x02_00_00)]), "device");
+        assert_eq!(topic(Some("10EC:8168"), &[("1002:7590", 0x03_00_00)]), "device");
     }
 }

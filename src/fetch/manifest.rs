@@ -182,7 +182,7 @@ impl Manifests {
         Self::load(&files, dirs)
     }
 
-    /// Adds one manifest. `origin` names it in errors.
+    /// Adds one manifest. `origin` names it in errors. One of a known image, with its ID and its digest, adds its mirrors.
     ///
     /// # Errors
     /// As for [`Manifests::load`].
@@ -193,8 +193,16 @@ impl Manifests {
             let label = Kind::BadInput.code("asmpatch::manifest::duplicate");
             AnyFailure::from(Failure::new(label, format!("{origin} repeats the {key} of {first}: {value}")))
         };
-        if let Some((first, _)) = self.by_id.get(&manifest.id) {
-            return Err(duplicate("id", &manifest.id, first));
+        if let Some((first, known)) = self.by_id.get_mut(&manifest.id) {
+            if known.sha256 != manifest.sha256 {
+                return Err(duplicate("id", &manifest.id, first));
+            }
+            for mirror in manifest.mirrors {
+                if !known.mirrors.contains(&mirror) {
+                    known.mirrors.push(mirror);
+                }
+            }
+            return Ok(());
         }
         if let Some((first, _)) = self.by_id.values().find(|(_, known)| known.sha256 == manifest.sha256) {
             return Err(duplicate("sha256", &manifest.sha256.to_string(), first));
@@ -251,6 +259,7 @@ impl Manifest {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     #[cfg(unix)]
     use std::fs;
 
@@ -354,6 +363,26 @@ mod tests {
             let message = add(&bad).unwrap_err().to_string();
             assert!(message.contains(expected), "{message} lacks {expected}");
         }
+    }
+
+    #[test]
+    fn a_manifest_with_the_id_and_the_digest_of_a_known_image_adds_its_mirrors_once() {
+        let mut manifests = add(SAMPLE).unwrap();
+        let other = SAMPLE.replace("https://example.org/a.zip", "https://example.net/b.bin");
+        for text in [other.as_str(), &other, SAMPLE] {
+            manifests.add("mine.toml", text).unwrap();
+        }
+        let mirrors = &manifests.by_id("sample").unwrap().mirrors;
+        let urls: Vec<&str> = mirrors.iter().map(|mirror| mirror.url.as_str()).collect();
+        assert_eq!(urls, ["https://example.org/a.zip", "https://example.net/b.bin"]);
+    }
+
+    #[test]
+    fn the_image_that_tools_use_has_mirrors_on_two_hosts() {
+        let manifests = Manifests::of_repository(&[]).unwrap();
+        let mirrors = &manifests.by_id("240417").unwrap().mirrors;
+        let hosts: BTreeSet<&str> = mirrors.iter().filter_map(|mirror| mirror.url.split('/').nth(2)).collect();
+        assert_eq!(hosts.into_iter().collect::<Vec<_>>(), ["raw.githubusercontent.com", "web.archive.org"]);
     }
 
     #[test]

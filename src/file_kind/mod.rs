@@ -7,6 +7,7 @@
 //! What belongs to the chip and its tools is recognised here, everything else by `infer`.
 
 pub mod flash_copy;
+mod pointer;
 
 use std::ops::RangeInclusive;
 
@@ -21,6 +22,7 @@ use derive_more::Display;
 use infer::MatcherType;
 
 use self::flash_copy::FlashCopy;
+pub use self::pointer::{Pointer, PointerDigest, PointerTool};
 
 /// The most bytes of a file that are looked at: one more than the largest flash has, which a 24-bit address reaches.
 pub const MAX_LOOKED_AT: usize = 0x100_0001;
@@ -114,6 +116,9 @@ pub enum FileKind {
         /// Its usual ending.
         ending: &'static str,
     },
+    /// What Git keeps in place of a file whose content is elsewhere.
+    #[display("{_0}")]
+    Pointer(Pointer),
     /// Any other text.
     #[display("{_0}")]
     Text(TextKind),
@@ -282,6 +287,9 @@ fn by_text(file: &[u8]) -> Option<FileKind> {
     let Ok(text) = text::decode(file) else { return Some(FileKind::Text(kind)) };
     if is_short && let Some(kind) = by_keys(&text) {
         return Some(kind);
+    }
+    if let Some(pointer) = Pointer::of(&text) {
+        return Some(FileKind::Pointer(pointer));
     }
     // Reports of the first builds have a diagnosis in place of facts.
     let has = |key: &str| text.contains(&format!("\"{key}\""));

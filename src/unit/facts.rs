@@ -317,6 +317,8 @@ pub struct HostState {
     pub locks: Vec<(PathBuf, Process)>,
     /// The system's disks that are the unit's logical units.
     pub disks: Vec<BayDisk>,
+    /// Whether the host has USB4 or Thunderbolt.
+    pub has_usb4: bool,
 }
 
 impl HostState {
@@ -344,7 +346,13 @@ impl HostState {
         // Two folders may be the same.
         locks.sort();
         locks.dedup();
-        Self { may_sleep: sysfs.may_sleep(port), governors: sysfs.governors(), locks, disks: sysfs.bays(port) }
+        Self {
+            may_sleep: sysfs.may_sleep(port),
+            governors: sysfs.governors(),
+            locks,
+            disks: sysfs.bays(port),
+            has_usb4: sysfs.has_usb4(),
+        }
     }
 
     /// Whether the kernel may suspend the unit at this port.

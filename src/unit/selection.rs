@@ -12,12 +12,13 @@ use asm2464::{AnyFailure, Coded, Failure, Kind, Label, Named, TransportKind};
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Monitors, Port, PortPath, UnitInfo};
-use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
+use asm2464_host::usb::sysfs::{DevicePort, Sysfs, Tunnels};
 use asm2464_host::usb::{self, Found, OtherChip, UsbError, UsbPort};
 use derive_more::Display;
 use etcetera::{BaseStrategy as _, HomeDirError};
 
 use super::live::{Live, Purpose};
+use crate::advice::Advice;
 use crate::devices::Devices;
 use crate::suggest;
 
@@ -261,23 +262,27 @@ fn naming_ports(error: Failure, units: &[UnitInfo]) -> Failure {
     units.iter().fold(error, |error, unit| error.naming(Named::Port(unit.location.to_string())))
 }
 
-/// No unit is connected over USB. A dock that is connected over USB4 or Thunderbolt shows no USB device, so it may be
-/// one of these devices.
-#[derive(Debug, Display)]
+/// No unit is connected over USB, and what of the host may be why.
+#[derive(Debug, Default, Display)]
 #[display("no ASM2464PD unit is connected{}", self.where_else())]
-pub struct NoUnit(pub Tunnels);
+pub struct NoUnit {
+    /// What is connected over USB4 or Thunderbolt, where a dock shows no USB device.
+    pub tunnels: Tunnels,
+    /// The USB-C ports that are the device, so that no dock can appear there.
+    pub device_ports: Vec<DevicePort>,
+}
 
 impl Error for NoUnit {}
 
 impl Coded for NoUnit {
     fn label(&self) -> Label {
-        if self.0.is_empty() {
+        if self.tunnels.is_empty() {
             return Kind::Device.code("asmpatch::device::none");
         }
-        if self.0.awaits_authorisation().is_some() {
+        if self.tunnels.awaits_authorisation().is_some() {
             return Kind::Device.code("asmpatch::device::unauthorised");
         }
-        if self.0.docks.is_empty() {
+        if self.tunnels.docks.is_empty() {
             return Kind::Device.code("asmpatch::device::tunnelled");
         }
         Kind::Device.code("asmpatch::device::tunnelled_dock")
@@ -285,22 +290,33 @@ impl Coded for NoUnit {
 
     /// Names the device that waits for its authorisation.
     fn named(&self) -> Vec<Named> {
-        let uuid = self.0.awaits_authorisation().and_then(|device| device.uuid.clone());
+        let uuid = self.tunnels.awaits_authorisation().and_then(|device| device.uuid.clone());
         uuid.map(Named::Uuid).into_iter().collect()
     }
 }
 
 impl NoUnit {
-    /// Looks at the system's USB4, Thunderbolt and PCIe.
+    /// Looks at the system's USB4, Thunderbolt and PCIe, and at the roles of its USB-C ports.
     pub fn now() -> Self {
-        Self(Sysfs::system().tunnels())
+        let system = Sysfs::system();
+        Self { tunnels: system.tunnels(), device_ports: system.device_ports() }
+    }
+
+    /// What helps, besides what the error's code says.
+    pub fn advice(&self) -> Vec<Advice> {
+        self.device_ports.iter().cloned().map(Advice::BecomeHost).collect()
     }
 
     fn where_else(&self) -> String {
-        if self.0.is_empty() {
-            return String::new();
+        if !self.tunnels.is_empty() {
+            return format!(" over USB, but over USB4 or Thunderbolt: {}", self.tunnels);
         }
-        format!(" over USB, but over USB4 or Thunderbolt: {}", self.0)
+        let names: Vec<String> = self.device_ports.iter().map(|port| port.name.shown().to_string()).collect();
+        match names.as_slice() {
+            [] => String::new(),
+            [name] => format!("; the USB-C port {name} is the device, not the host"),
+            _ => format!("; the USB-C ports {} are the device, not the host", names.join(", ")),
+        }
     }
 }
 

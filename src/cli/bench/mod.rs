@@ -470,7 +470,20 @@ fn check(report: &BenchReport, changes: Option<&[RowChange]>, args: &Args) -> Re
         let label = Kind::CheckFailed.code("asmpatch::bench::nothing_compared");
         return Err(Failure::new(label, "this run measured none of the baseline's rows"));
     }
-    let worse: Vec<&RowChange> = changes.iter().filter(|change| change.is_worse).collect();
+    let (unsteady, worse): (Vec<&RowChange>, Vec<&RowChange>) = changes
+        .iter()
+        .filter(|change| change.is_worse)
+        .partition(|change| change.is_unsteady && change.now_mb_per_s.is_some());
+    if worse.is_empty()
+        && let Some(change) = unsteady.first()
+    {
+        let (count, are) = (unsteady.len(), if unsteady.len() == 1 { "is slower" } else { "are slower" });
+        let message = format!(
+            "{count} of the baseline's rows {are}, but the repetitions of a run are themselves far apart, first {}: {change}",
+            change.point
+        );
+        return Err(Failure::new(Kind::CheckFailed.code("asmpatch::bench::unsteady"), message));
+    }
     if let Some(change) = worse.first() {
         let (count, are) = (worse.len(), if worse.len() == 1 { "is worse" } else { "are worse" });
         let first = format!("{}: {change}", change.point);

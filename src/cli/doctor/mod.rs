@@ -269,7 +269,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Ok(ports) if args.device.is_empty() => (ports, Sysfs::system().tunnels()),
         Ok(ports) => (ports, Tunnels::default()),
         Err(error) => match (error.coded() as &dyn Error).downcast_ref() {
-            Some(NoUnit(tunnels)) if !tunnels.is_empty() && args.report.is_none() => (Vec::new(), tunnels.clone()),
+            Some(NoUnit { tunnels, .. }) if !tunnels.is_empty() && args.report.is_none() => {
+                (Vec::new(), tunnels.clone())
+            }
             _ => return Err(error),
         },
     };

@@ -6,7 +6,7 @@ use crate::tests::unknown_open_build;
 use crate::unit::facts::HostState;
 use crate::unit::facts::{Asked, Facts, FlashChip, PipeState, Problem, RunningFirmware};
 use asm2464::Bdf;
-use asm2464::firmware::{BridgeState, Image};
+use asm2464::firmware::{BridgeState, Image, UsbId};
 use asm2464::flash::JedecId;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::Lun;
@@ -346,6 +346,27 @@ fn at_port(product: &str, host: HostState) -> WordedDiagnosis {
     (seen.unit.location, seen.host) = (Location::Port("3-1.2".parse().unwrap()), host);
     seen.unit.product = product.to_owned();
     diagnose(&seen)
+}
+
+#[test]
+fn stock_firmware_over_usb_3_on_a_host_with_usb4_is_noted_and_other_firmware_is_not() {
+    let page = |id: UsbId, speed, has_usb4| {
+        let mut seen = examined("", &practice::image(), DoctorOptions::default());
+        (seen.unit.id, seen.unit.speed, seen.host.has_usb4) = (id, speed, has_usb4);
+        seen.contents = Asked::NotAsked;
+        diagnose(&seen)
+    };
+    let note = |page: &WordedDiagnosis| {
+        let mut lines = page.lines.iter().filter(|line| line.line.topic == "USB");
+        lines.find(|line| line.line.found.contains("this host has USB4")).map(|line| line.line.verdict)
+    };
+    assert_eq!(note(&page(UsbId::STOCK, BusSpeed::SUPER_PLUS, true)), Some(Verdict::Note));
+    assert_eq!(note(&page(UsbId::STOCK, BusSpeed::SUPER_PLUS, false)), None);
+    assert_eq!(note(&page(UsbId::PATCHED, BusSpeed::SUPER_PLUS, true)), None);
+    assert_eq!(note(&page(UsbId::STOCK, BusSpeed::High, true)), None, "its supply is off");
+    let mut open = examined("", &practice::open_image(), DoctorOptions::default());
+    open.host.has_usb4 = true;
+    assert_eq!(note(&diagnose(&open)), None);
 }
 
 #[test]

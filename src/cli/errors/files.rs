@@ -140,7 +140,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "run the command again, or use another mirror";
     "asmpatch::http::tls",
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
-         (package ca-certificates); a browser may do without";
+         (package ca-certificates); a browser may do without. Where a company's proxy signs connections anew, its \
+         issuer is unknown here: on Linux set SSL_CERT_FILE to a file with its certificate (PEM), elsewhere add that to \
+         the system's";
     "asmpatch::http::too_large", "no firmware is that large, so this is another file; check the address";
     "asmpatch::image::checksum" | "asmpatch::image::crc", (
         "bytes of the image were changed; the chip's boot loader would not start it"
@@ -159,6 +161,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          can be used: `restore COPY`, or `flash IMAGE --config-from COPY`";
     "asmpatch::image::is_other",
         "no command takes it in place of an image; an image is what `download` fetches, or what `wrap` makes of code";
+    "asmpatch::image::is_pointer",
+        "Git keeps the content elsewhere: `git lfs pull` or `git annex get FILE` fetches it";
     "asmpatch::image::is_receipt", "name the image that it is about: the same name without `.toml`";
     "asmpatch::image::is_text",
         "an image is what `download` fetches, or what `wrap` makes of Intel HEX, ELF or raw code";
@@ -175,7 +179,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::interrupted", "nothing is left half done; run the command again";
     "asmpatch::log::file", "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate",
-        "each image has one manifest; give the new one its own id and digest, or remove it";
+        "each image has one id and one digest: with both it adds mirrors to the known image; give another image its own";
     "asmpatch::manifest::read", "`--manifest-dir` takes a readable folder with one .toml file per image";
     "asmpatch::manifest::unknown_image", "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value",

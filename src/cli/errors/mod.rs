@@ -15,6 +15,7 @@ use super::advice::{AdvicePart, worded};
 use super::flash::steps::WordedStep;
 use super::invocation::Invocation;
 use crate::advice::Hands;
+use crate::unit::NoUnit;
 
 /// Builds the entries, each written as `"code" | "other code", advice;`. An advice is one part, or several
 /// in parentheses: a text; a name of [`Hands`]; in brackets a command and what it is for; in braces what the same command
@@ -168,7 +169,14 @@ impl From<Kind> for Exit {
 
 /// Returns what to do about an error, after this command.
 pub fn steps(error: &(dyn Coded + 'static), run: &Invocation) -> Vec<WordedStep> {
-    worded(advice(error), run, &error.named())
+    let mut steps = Vec::new();
+    if let Some(no_unit) = (error as &dyn Error).downcast_ref::<NoUnit>() {
+        for advice in no_unit.advice() {
+            steps.extend(super::advice::steps(&advice, run));
+        }
+    }
+    steps.extend(worded(advice(error), run, &error.named()));
+    steps
 }
 
 /// Lists each code.

@@ -93,7 +93,7 @@ impl ErrorJson {
     /// An error with these steps in place of its own.
     pub fn with(error: &(dyn Coded + 'static), steps: Vec<WordedStep>) -> Self {
         let Tunnels { devices, docks, .. } = match (error as &dyn Error).downcast_ref() {
-            Some(NoUnit(tunnels)) => tunnels.clone(),
+            Some(NoUnit { tunnels, .. }) => tunnels.clone(),
             None => Tunnels::default(),
         };
         Self {
@@ -222,10 +222,11 @@ mod tests {
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
         let device = TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), ..TunnelledDevice::default() };
         let json = |error: &NoUnit| serde_json::to_value(ErrorJson::of(error, &Invocation::default())).unwrap();
-        let found = json(&NoUnit(Tunnels { devices: vec![device], ..Tunnels::default() }));
+        let found =
+            json(&NoUnit { tunnels: Tunnels { devices: vec![device], ..Tunnels::default() }, ..NoUnit::default() });
         let device = &found["tunnelled"][0];
         assert_eq!((&device["name"], &device["is_authorized"]), (&"0-1".into(), &false.into()), "{found:#}");
-        assert!(json(&NoUnit(Tunnels::default())).get("tunnelled").is_none());
+        assert!(json(&NoUnit::default()).get("tunnelled").is_none());
     }
 
     fn rendered(error: &(dyn Coded + 'static)) -> String {

@@ -88,6 +88,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::unknown_behind", (
         "nothing was written. `--restart` restarts the unit first; or " ReplugIt ", then run the command again"
         ["measure without writing" "bench --path e4-255"]);
+    "asmpatch::bench::unsteady",
+        "something else kept the host busy: measure again on an idle host, and the baseline too, before you call it worse";
     "asmpatch::bench::vanished", (
         "the report shows what was measured until then; " Replug ["see what is there" "list"] "then " OtherCable);
     "asmpatch::bench::worse",
@@ -132,10 +134,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual machine, or \
          a mount in another namespace such as a container's: `lsblk` and `fuser -v` show more");
     "asmpatch::device::no_data_folder", "name a folder yourself: --device virtual:DIR";
-    "asmpatch::device::no_match", (
+    "asmpatch::device::no_match", (HandOn
         "name the ID of a dock that asmpatch does not know: `--usb-id VID:PID`"
         ["see port paths and serial numbers" "list"]);
-    "asmpatch::device::none", (
+    "asmpatch::device::none", (HandOn
         "connect a dock over USB. If `lsusb` lists yours under an ID that asmpatch does not look for, name it with \
          `--usb-id VID:PID`; `--device virtual:DIR` works without one"
         ["list the IDs that asmpatch looks for" "list --known"]);
@@ -368,7 +370,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
     "asmpatch::usb::not_replugged", (
         "udev applies its rules when a unit appears" ["let it read them again" "$ sudo udevadm control --reload"]
-        "then unplug the unit and plug it in again");
+        "then " Replug);
     "asmpatch::usb::other_protocol", ("nothing was sent to it" ["see what runs on each unit" "list"]);
     "asmpatch::usb::permission", (
         ["on Linux a udev rule gives it" "udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules"]

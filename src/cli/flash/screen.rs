@@ -18,6 +18,7 @@ use asm2464_host::bridge::Port;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::held;
+use crate::advice::Hands;
 use crate::cli::context::Context;
 use crate::cli::terminal;
 
@@ -30,6 +31,7 @@ pub struct Screen {
     thread: Option<JoinHandle<()>>,
     says_steps: bool,
     names_units: bool,
+    replug: String,
 }
 
 impl Screen {
@@ -48,13 +50,15 @@ impl Screen {
         };
         // If the thread can't be started, nothing is shown, and the work goes on.
         let thread = thread::Builder::new().name("screen".into()).spawn(print).ok();
-        Self { sender, thread, says_steps: says_steps && !context.is_quiet, names_units }
+        let replug = context.invocation.by_hand(Hands::ReplugIt).into_owned();
+        Self { sender, thread, says_steps: says_steps && !context.is_quiet, names_units, replug }
     }
 
     /// Returns the reporter of one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize) -> UnitProgress {
         let Self { says_steps, names_units, .. } = *self;
-        UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units, is_held: false }
+        let replug = self.replug.clone();
+        UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units, is_held: false, replug }
     }
 
     /// Reads a backup of a unit, as `step`, with a bar.
@@ -114,11 +118,13 @@ pub struct UnitProgress {
     says_steps: bool,
     names_units: bool,
     is_held: bool,
+    /// What the user does with the unit so that it starts the new firmware.
+    replug: String,
 }
 
 impl UnitProgress {
     /// Also passes the events on to the [held](held) unit of this number.
-    pub const fn of_held(mut self) -> Self {
+    pub fn of_held(mut self) -> Self {
         self.is_held = true;
         self
     }
@@ -147,11 +153,13 @@ impl Progress<FlashEvent<'_>> for UnitProgress {
                 self.send(move |device, _| if names_unit { outln!("{device}: {text}") } else { outln!("{text}") });
             }
             FlashEvent::End(..) | FlashEvent::Trouble(..) | FlashEvent::Stands { .. } => {}
-            FlashEvent::Replug => self.send(|device, bar| {
-                let text = "unplug it, wait five seconds, plug it in again";
-                errln!("{device}: the new firmware starts after a power cycle: {text}");
-                bar.set_message(text);
-            }),
+            FlashEvent::Replug => {
+                let text = self.replug.clone();
+                self.send(move |device, bar| {
+                    errln!("{device}: the new firmware starts after a power cycle: {text}");
+                    bar.set_message(text);
+                });
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Not;
 
+use crate::advice::Hands;
 use crate::bench::BenchReport;
 use crate::flash::behaviour::StartedCode;
 use crate::flash::decide::{Examined, Terms};
@@ -264,10 +265,15 @@ fn neutral_words(block: &BlockPlan) -> Vec<String> {
 }
 
 /// Prints that a unit already holds what is wanted.
-pub fn nothing(seen: &Observation, job: &FlashJob) {
+pub fn nothing(seen: &Observation, job: &FlashJob, run: &Invocation) {
     // A virtual unit restarts with each command.
-    let restart =
-        if seen.attached.location.is_virtual() { "" } else { " If the unit has not restarted since, unplug it once." };
+    let restart = match seen.attached.location.is_virtual() {
+        true => String::new(),
+        false => {
+            let by_hand = run.at(&seen.attached.location).by_hand(Hands::ReplugIt);
+            format!(" If the unit has not restarted since, {by_hand}.")
+        }
+    };
     outln!(
         "{}: nothing to do: flash and configuration already match {} under {}.{restart} `--force` writes it again",
         seen.attached.location,
@@ -292,7 +298,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
             outln!("{}: done: {firmware} {readback}", device.shown());
         }
     }
-    if let Some(words) = power_words(report) {
+    if let Some(words) = power_words(report, &run.at(&report.location)) {
         outln!("  {words}");
     }
     if let Some(command) = steps::way_back(unit, run) {
@@ -319,19 +325,21 @@ impl Coded for FlashFailure {
 }
 
 /// Returns why the unit has to be unplugged; `None` if it need not be.
-fn power_words(report: &FlashReport) -> Option<&'static str> {
+fn power_words(report: &FlashReport, run: &Invocation) -> Option<String> {
     if !report.needs_power {
         return None;
     }
     if report.location.is_virtual() {
-        return Some("a virtual unit loses its power when a command ends: the next command starts the new firmware");
+        let words = "a virtual unit loses its power when a command ends: the next command starts the new firmware";
+        return Some(words.to_owned());
     }
+    let replug = run.by_hand(Hands::Replug);
     Some(match report.runs {
-        Some(StartedCode::Before) => "unplug the unit once: it still runs the old firmware",
+        Some(StartedCode::Before) => format!("it still runs the old firmware: {replug}"),
         Some(StartedCode::Unknown | StartedCode::Written) => {
-            "unplug the unit once to be sure: old and new firmware behave alike, so asmpatch can't tell which one runs"
+            format!("old and new firmware behave alike, so asmpatch can't tell which one runs. To be sure, {replug}")
         }
-        None => "unplug the unit once, wait five seconds, plug it in again: then it starts the new firmware",
+        None => format!("{replug}: then it starts the new firmware"),
     })
 }
 

@@ -100,7 +100,7 @@ impl WordedStep {
 
 fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
     match act {
-        Act::Hands(hands) => return run.by_hand(*hands).into(),
+        Act::Hands(hands) => return run.by_hand(*hands),
         Act::MakeReadable(unread) => return unread_words(unread).into(),
         Act::Again { backup: BackupFirst::Elsewhere, .. } => {
             return "once the backup can be saved there, run the command again; or add `--backup-dir DIR`, a folder that \

@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use crate::advice::Hands;
 use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::progress::StoppedState;
 use asm2464::escape::Escape as _;
@@ -70,6 +71,10 @@ pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
     let powerless: Vec<String> = units.iter().filter(need_power).map(|unit| unit.device.shown().to_string()).collect();
     if !powerless.is_empty() {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
+        let hand_on = run.by_hand(Hands::HandOn);
+        if !hand_on.is_empty() {
+            outln!("then {hand_on}");
+        }
     }
     let row = |unit: &FlashUnit| {
         let serial = serial(unit).map(|serial| serial.shown().to_string());

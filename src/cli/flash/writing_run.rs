@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::advice::Hands;
 use crate::devices::Devices;
 use crate::flash::backup_folder::{BackupPlaces, Filed};
 use crate::flash::decide::{Examined, NewFirmware};
@@ -233,7 +234,9 @@ impl<'a> WritingRun<'a> {
         }
         for unit in units {
             match (&unit.outcome, &unit.examined) {
-                (UnitOutcome::Unchanged, Some(Examined { seen, .. })) => show::nothing(seen, job),
+                (UnitOutcome::Unchanged, Some(Examined { seen, .. })) => {
+                    show::nothing(seen, job, &self.context.invocation)
+                }
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.report_of(unit, failure.coded());
@@ -255,6 +258,10 @@ impl<'a> WritingRun<'a> {
                     .iter()
                     .map(|line| format!("            {line}")),
             );
+            let hand_on = self.context.invocation.at(&examined.seen.attached.location).by_hand(Hands::HandOn);
+            if !hand_on.is_empty() {
+                lines.push(format!("  note      when it restarts: {hand_on}"));
+            }
             match plans.iter_mut().find(|(_, plan)| *plan == lines) {
                 Some((headings, _)) => headings.push(heading),
                 None => plans.push((vec![heading], lines)),

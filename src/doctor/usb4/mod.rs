@@ -8,7 +8,7 @@ use asm2464_host::pcie::{class_name, is_gpu};
 use asm2464_host::usb::sysfs::{RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
 
 use super::diagnose::Verdict::{self, Bad, Good, Note, Unknown};
-use super::diagnose::{Diagnosis, Finding, add, bad};
+use super::diagnose::{Diagnosis, Finding, add, bad, device_topic};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
 
@@ -43,7 +43,9 @@ pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>,
     add(&mut lines, "host_reset", [host_reset(tunnels, is_ready)]);
     add(&mut lines, "dock", dock(tunnels, trouble));
     add(&mut lines, "PCIe link", cards.iter().map(|card| link(card)));
-    add(&mut lines, "GPU", gpu(tunnels, &cards, expected, trouble));
+    let there = tunnels.docks.iter().flat_map(|dock| dock.gpus.iter().chain(&dock.others));
+    let device = device_topic(gpus, expected, there.map(|device| (device.pci_id.parse().ok(), device.class)));
+    add(&mut lines, device, gpu(tunnels, &cards, expected, trouble));
     Diagnosis { because: bad(&lines), lines, runtime: is_ready.then_some(RUNTIME) }
 }
 
@@ -54,7 +56,7 @@ fn is_wanted(device: &TunnelledGpu, gpus: &Gpus, expected: Option<PciId>) -> boo
     if expected.is_some() {
         return id == expected;
     }
-    is_gpu(device.class) || id.is_some_and(|id| matches!(gpus.support(id), GpuSupport::Driven { .. }))
+    is_gpu(device.class) || id.is_some_and(|id| matches!(gpus.support(id, None), GpuSupport::Driven { .. }))
 }
 
 /// Whether the host tunnels PCIe of a device; `otherwise` is the verdict if it doesn't.
@@ -205,7 +207,7 @@ fn gpu(tunnels: &Tunnels, cards: &[&TunnelledGpu], expected: Option<PciId>, trou
             Some(expected) => format!("no {expected}, which you expect, is behind the dock"),
             None => "no GPU is behind the dock".to_owned(),
         };
-        let others = || tunnels.docks.iter().flat_map(|dock| &dock.others);
+        let others = || tunnels.docks.iter().flat_map(|dock| dock.gpus.iter().chain(&dock.others));
         let has_ssd = others().any(|device| device.class >> 16 == STORAGE);
         let advice = if has_ssd { Advice::ReplaceSsd } else { Advice::PowerCard };
         let others: Vec<String> = others().map(named).collect();
@@ -227,7 +229,10 @@ fn driver(card: &TunnelledGpu, otherwise: Verdict) -> Finding {
             let found = format!("{named}: {VFIO} has it, for a virtual machine or a program of its own");
             (Note, found, Some(Advice::ReleaseHolder(address)))
         }
-        Some(driver) => (Good, format!("{named}, with the driver {}", driver.shown()), None),
+        // A bound driver is all that /sys shows.
+        Some(driver) => {
+            (Good, format!("{named}: the driver {} has it; whether it works, its log says", driver.shown()), None)
+        }
         None => {
             let driver = match card.pci_id.get(..4) {
                 Some("1002") => Some("amdgpu"),

@@ -162,6 +162,26 @@ fn an_accelerator_or_a_listed_id_of_any_class_is_a_gpu_and_an_ssd_is_none() {
 }
 
 #[test]
+fn a_card_in_the_place_of_the_expected_one_is_named() {
+    let gpus = crate::embedded::gpus().unwrap();
+    let expected = Some("1002:7590".parse().unwrap());
+    let page = diagnose_tunnels(&host(card(Some("amdgpu"))), &gpus, expected, false);
+    let found = &line(&page, "GPU").found;
+    assert!(
+        found.starts_with("no 1002:7590, which you expect, is behind the dock, but 0000:05:00.0 1002:744C"),
+        "{found}"
+    );
+    let odd = diagnose_tunnels(&host(card(None)), &gpus, Some("10EC:8168".parse().unwrap()), false);
+    assert_eq!(odd.because, ["device"]);
+}
+
+#[test]
+fn a_bound_driver_is_said_to_be_bound_and_not_to_work() {
+    let found = page(&host(card(Some("amdgpu"))));
+    assert!(line(&found, "GPU").found.contains("the driver amdgpu has it; whether it works, its log says"));
+}
+
+#[test]
 fn fewer_lanes_than_both_ends_have_are_a_note() {
     let mut narrow = card(Some("amdgpu"));
     narrow.link.width = Some(1);

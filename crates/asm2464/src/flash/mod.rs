@@ -153,7 +153,8 @@ impl JedecId {
     /// Returns how many bytes the flash has; `None` if that is not known. In the IDs of the makers above, the third byte
     /// is the logarithm of it, up to 16 MiB, which a 24-bit address reaches. (From 64 MiB on, some count on in decimal:
     /// 20 follows 19.) Other makers' IDs mostly say the same, but between them small numbers have other meanings, so a
-    /// logarithm is taken from 1 MiB on. A part that is smaller than its ID says shows it by repeating its contents.
+    /// logarithm is taken from 512 KiB on, which boards with this chip have, too (Puya's P25D40SH on an OSCOO XT6). A part
+    /// that is smaller than its ID says shows it by repeating its contents.
     /// Source: the makers' data sheets; the sizes in flashrom's `flashchips` and in Linux's `spi-nor`.
     pub const fn capacity(self) -> Option<usize> {
         let [maker, kind, exponent] = self.0;
@@ -161,7 +162,7 @@ impl JedecId {
             Some(_) => matches!(exponent, 0x11..=0x18),
             // Spansion's S25FL032A, 01 02 15, has 4 MiB, and its kind all twice what the byte says. 7F is JEP106's
             // continuation code: the maker and the kind follow it, and no capacity.
-            None => matches!(exponent, 0x14..=0x18) && !matches!((maker, kind), (0x01, 0x02) | (0x7F, _)),
+            None => matches!(exponent, 0x13..=0x18) && !matches!((maker, kind), (0x01, 0x02) | (0x7F, _)),
         };
         if is_logarithm { Some(1 << exponent) } else { None }
     }
@@ -287,12 +288,17 @@ mod tests {
             ("37 30 15", DUMP_LEN),
             ("01 40 15", DUMP_LEN),
             ("12 34 18", 0x100_0000),
+            // GT25Q40, P25D40SH, FM25F04, and makers that nobody has listed.
+            ("C4 60 13", 0x8_0000),
+            ("85 60 13", 0x8_0000),
+            ("A1 31 13", 0x8_0000),
+            ("12 34 13", 0x8_0000),
         ] {
             assert_eq!(capacity(id), Some(bytes), "{id}");
         }
-        // The last four are IS25LQ016, XM25QH512C, S25FL032A and Pm25LQ040, whose third byte is no logarithm.
-        let unknown = ["12 34 13", "12 34 19", "C2 28 19", "EF 30 10", "9D 7B FF", "9D 14 45", "20 40 20"];
-        for id in unknown.into_iter().chain(["01 02 15", "7F 9D 14"]) {
+        // The last five are IS25LQ016, XM25QH512C, S25FL008A, S25FL032A and Pm25LQ040, whose third byte is no logarithm.
+        let unknown = ["12 34 12", "12 34 19", "C2 28 19", "EF 30 10", "9D 7B FF", "9D 14 45", "20 40 20"];
+        for id in unknown.into_iter().chain(["01 02 13", "01 02 15", "7F 9D 14"]) {
             assert_eq!(capacity(id), None, "{id}");
         }
     }

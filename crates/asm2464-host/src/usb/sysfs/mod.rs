@@ -8,6 +8,7 @@
 
 mod access;
 mod disks;
+mod host;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub use access::AccessFault;
 pub(super) use access::no_access;
 pub(super) use disks::refuse_mounted;
 pub use disks::{BayDisk, DiskError, DiskUse, UncheckedDisk, Use};
+pub use host::{DevicePort, Forwarder, Forwarding};
 pub use tunnelled::{PciPort, PcieLink, RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
 
 /// Number of folders between a root hub and the host controller's own, at most.
@@ -255,7 +257,7 @@ mod made_trees {
     use super::*;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysfs) {
+    pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysfs) {
         let root = tempfile::tempdir().unwrap();
         for (file, text) in files {
             let path = root.path().join(file);

@@ -18,8 +18,8 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, Location, UnitInfo};
-use asm2464_host::usb::KnownDevice;
 use asm2464_host::usb::sysfs::{BayDisk, DevicePort, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
+use asm2464_host::usb::{KnownDevice, OtherChip};
 use serde::Serialize;
 
 use super::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
@@ -219,6 +219,11 @@ fn row(
     let known_as = known.get(unit.id).cloned();
     let mut row = ListedUnit::unasked(unit, known_as, disks);
     let run = &run.at(&row.unit.location);
+    if let Some(chip) = OtherChip::with(row.unit.id) {
+        row.firmware = format!("not asked: {}", chip.refusal());
+        row.notes.push("nothing is sent to it, whatever options are given".to_owned());
+        return row;
+    }
     if row.unit.speed.is_slow() {
         row.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", row.unit.speed));
         row.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&row.unit) }, run));

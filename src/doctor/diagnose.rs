@@ -6,6 +6,7 @@ use asm2464_dock::gpu_card::registers;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage, UnitInfo};
 use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, is_ssd, vendor_name};
+use asm2464_host::usb::OtherChip;
 use derive_more::Display;
 use serde::Serialize;
 
@@ -270,6 +271,9 @@ fn disks(facts: &Facts) -> Option<Finding> {
 /// Returns the finding about the firmware, and the runtime that drives it.
 fn firmware(facts: &Facts, runtime: &Runtime) -> (Finding, Option<&'static str>) {
     let id = facts.unit.id;
+    if let Some(chip) = OtherChip::with(id) {
+        return (line(Bad, chip.refusal()), None);
+    }
     if let Asked::Failed(trouble) = &facts.contents {
         return (problem(Bad, trouble), None);
     }

@@ -349,6 +349,15 @@ fn at_port(product: &str, host: HostState) -> WordedDiagnosis {
 }
 
 #[test]
+fn a_device_with_the_id_of_another_chip_is_called_by_that_chip() {
+    let mut seen = examined("", &practice::image(), DoctorOptions::default());
+    seen.unit.id = "174C:2362".parse().unwrap();
+    let page = diagnose(&seen);
+    assert_eq!(line(&page, "firmware").line.found, "174C:2362 is the ID of another chip, ASM2362");
+    assert_eq!((line(&page, "firmware").line.verdict, page.runtime), (Verdict::Bad, None));
+}
+
+#[test]
 fn stock_firmware_over_usb_3_on_a_host_with_usb4_is_noted_and_other_firmware_is_not() {
     let page = |id: UsbId, speed, has_usb4| {
         let mut seen = examined("", &practice::image(), DoctorOptions::default());

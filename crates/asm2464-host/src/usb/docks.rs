@@ -103,11 +103,15 @@ pub struct OtherChip {
     pub name: &'static str,
 }
 
-/// ASMedia's other chips, by ID. Sources: smartmontools' drivedb.h (2362, 2364); usb.ids.
+/// ASMedia's other chips, by ID. Sources: smartmontools' drivedb.h (2362, 2364); usb.ids; owners' lists of bridges in
+/// 2026 (1352, 225A, 235C).
 pub const OTHER_CHIPS: &[OtherChip] = &[
     OtherChip::of(0x1151, "ASM1151W"),
     OtherChip::of(0x1153, "ASM1153"),
+    OtherChip::of(0x1352, "ASM1352R"),
     OtherChip::of(0x2074, "ASM1074 hub"),
+    OtherChip::of(0x225A, "ASM225CM"),
+    OtherChip::of(0x235C, "ASM235CM"),
     OtherChip::of(0x2362, "ASM2362"),
     OtherChip::of(0x2364, "ASM2364"),
     OtherChip::of(0x3074, "ASM1074 hub"),

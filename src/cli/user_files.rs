@@ -650,6 +650,42 @@ mod tests {
     }
 
     #[test]
+    fn what_git_keeps_in_place_of_an_image_is_fetched_by_its_tool_or_as_the_known_image_that_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("firmware_wrapped.bin");
+        let refused = |path: &Path| {
+            let error = image(path).unwrap_err();
+            let steps = errors::steps(error.coded(), &Invocation::default());
+            let commands: Vec<String> = steps.into_iter().filter_map(|step| step.command).collect();
+            (error.code(), error.to_string(), commands)
+        };
+        let digest = "9520fde0bf43d499c07abd0a09b74e94d8a7cc3d610f577b7a4e218ab8a378e9";
+        let lfs = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 9207\n");
+        fs::write(&path, lfs).unwrap();
+        let git = format!("git -C {}", shell::path(folder.path()));
+        let download = "asmpatch download ed4e39b".to_owned();
+        let (code, message, commands) = refused(&path);
+        assert_eq!(code, "asmpatch::image::is_pointer");
+        assert!(message.contains("a pointer of Git LFS"), "{message}");
+        assert_eq!(commands, [format!("{git} lfs pull"), download.clone()]);
+        fs::write(&path, "/annex/objects/MD5E-s98016--5284e618d96ef804c06f47f3b73656b7.bin\n").unwrap();
+        let annex = [format!("{git} annex get firmware_wrapped.bin"), "asmpatch download 240417".to_owned()];
+        assert_eq!(refused(&path).2, annex);
+        fs::write(&path, "<!DOCTYPE html><title>firmware at main</title>").unwrap();
+        let (code, message, _) = refused(&path);
+        assert!(code == "asmpatch::image::is_text" && message.contains("a web page"), "{message}");
+        #[cfg(unix)]
+        {
+            let link = folder.path().join("linked.bin");
+            let key = format!("SHA256E-s9207--{digest}.bin");
+            std::os::unix::fs::symlink(format!(".git/annex/objects/Wx/1z/{key}/{key}"), &link).unwrap();
+            let (code, message, commands) = refused(&link);
+            assert!(code == "asmpatch::image::is_pointer" && message.contains("not there"), "{message}");
+            assert_eq!(commands, [format!("{git} annex get linked.bin"), download]);
+        }
+    }
+
+    #[test]
     fn swapped_bytes_are_put_in_order_and_an_image_is_no_copy_of_a_flash() {
         let refusal =
             |image: FileKind, group| no_image(&FileKind::Swapped { kind: Box::new(image), group }, "f".as_ref());

@@ -207,6 +207,7 @@ fn without_container_id(mut descriptors: Vec<u8>) -> Vec<u8> {
 mod tests {
     use asm2464::firmware::BridgeState;
     use asm2464_chip::practice;
+    use asm2464_host::bridge::UnitInfo;
 
     use super::*;
     use crate::image::{Rewritable, samples};
@@ -238,6 +239,19 @@ mod tests {
     fn a_report_hashes_a_product_string_of_open_firmware_that_has_the_serial_number() {
         let json = report().to_json();
         assert!(json.contains(&hashed("custom LAB-07")) && !json.contains("LAB-07"), "{json}");
+    }
+
+    #[test]
+    fn a_report_hashes_each_string_of_the_unit_that_has_the_serial_number() {
+        let with = |change: &dyn Fn(&mut UnitInfo)| {
+            let mut facts = Facts::unasked(unit("1-2", "LAB-07"), HostState::default());
+            change(&mut facts.unit);
+            Report::new(&facts, None).to_json()
+        };
+        let manufacturer = with(&|unit| unit.manufacturer = "Lab, LAB-07".to_owned());
+        assert!(manufacturer.contains(&hashed("Lab, LAB-07")) && !manufacturer.contains("LAB-07"), "{manufacturer}");
+        let product = with(&|unit| unit.product = "Dock LAB-07".to_owned());
+        assert!(product.contains(&hashed("Dock LAB-07")) && !product.contains("LAB-07"), "{product}");
     }
 
     #[test]

@@ -84,6 +84,12 @@ impl Firmware {
         }
     }
 
+    /// Gives a test's firmware another version.
+    #[cfg(test)]
+    pub(crate) fn set_version(&mut self, version: FirmwareVersion) {
+        self.version = version;
+    }
+
     /// The version in the vendor's format; `None` for open firmware, which has none.
     pub fn version(&self) -> Option<FirmwareVersion> {
         self.open().is_none().then_some(self.version)

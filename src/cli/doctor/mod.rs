@@ -5,8 +5,8 @@ mod tests;
 
 use std::error::Error;
 use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, opened};
 use super::flash::steps::lines;
@@ -280,7 +280,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let units: Vec<UnitInfo> = ports.iter_mut().map(|port| port.attached()).collect::<Result<_, _>>()?;
     let options = DoctorOptions { no_write: args.no_write, compare: args.report.is_some() };
-    let mut exit = Exit::Done;
     let mut documents = Vec::new();
     for (port, unit) in ports.iter_mut().zip(units) {
         let facts = examine(&mut **port, unit, options, &images, interrupt)?;
@@ -294,7 +293,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
             document.diagnosis.print(&facts.unit, context.is_verbose || args.report.is_some());
         }
-        exit = exit.max(document.diagnosis.exit());
         if let Some(path) = &args.report {
             write_report(path, &facts, args.json)?;
         }
@@ -308,7 +306,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if !args.json {
             diagnosis.print(&heading, true);
         }
-        exit = exit.max(diagnosis.exit());
         match documents.as_mut_slice() {
             [only] if !args.all => only.usb4 = Some(diagnosis),
             _ => documents.push(DoctorJson::without_unit(diagnosis)),
@@ -324,7 +321,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         [only] if !args.all => print::json(only),
         several => print::json_each(several),
     }
-    Ok(exit)
+    Ok(worst(&documents))
+}
+
+/// The exit status of several units and of USB4: the worst one.
+fn worst(documents: &[DoctorJson]) -> Exit {
+    let all = documents.iter().flat_map(|document| iter::once(&document.diagnosis).chain(&document.usb4));
+    all.map(WordedDiagnosis::exit).max().unwrap_or(Exit::Done)
 }
 
 /// The heading of the page about USB4 and Thunderbolt, which follows those of units if there are any.
@@ -337,10 +340,9 @@ fn tunnels_heading(tunnels: &Tunnels, has_units: bool) -> String {
     format!("{what}: {tunnels}")
 }
 
-/// Diagnoses an earlier report. What its steps run is for the host of that unit, so no command is printed.
-fn diagnose_report(path: &Path, wanted: Wanted<'_>, is_json: bool) -> Result<Exit, AnyFailure> {
-    let facts = facts_in(path)?;
-    let mut document = DoctorJson::of(&facts, wanted, &Invocation::default());
+/// Diagnoses the unit of an earlier report. What its steps run is for the host of that unit, so they have no command.
+fn of_report(facts: &Facts, wanted: Wanted<'_>) -> DoctorJson {
+    let mut document = DoctorJson::of(facts, wanted, &Invocation::default());
     for line in &mut document.diagnosis.lines {
         let mut steps = std::mem::take(&mut line.steps);
         for step in &mut steps {
@@ -348,6 +350,12 @@ fn diagnose_report(path: &Path, wanted: Wanted<'_>, is_json: bool) -> Result<Exi
         }
         line.advise(steps);
     }
+    document
+}
+
+fn diagnose_report(path: &Path, wanted: Wanted<'_>, is_json: bool) -> Result<Exit, AnyFailure> {
+    let facts = facts_in(path)?;
+    let document = of_report(&facts, wanted);
     match is_json {
         true => print::json(&document),
         false => document.diagnosis.print(&facts.unit, true),

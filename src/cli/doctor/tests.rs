@@ -1,5 +1,6 @@
 //! Diagnoses of units in memory.
 
+use crate::advice::Applicability;
 use crate::doctor::{self, DoctorOptions, Report, Verdict, Wanted, examine, hashed};
 use crate::patch::{PatchSet, Selection};
 use crate::tests::unknown_open_build;
@@ -20,7 +21,7 @@ use crate::cli::advice::is_for_docks;
 use crate::cli::errors::Exit;
 use crate::cli::invocation::Invocation;
 
-use super::{WordedDiagnosis, WordedLine, issue_form};
+use super::{DoctorJson, WordedDiagnosis, WordedLine, issue_form, of_report, worst};
 
 fn patched() -> Image {
     let image = practice::image();
@@ -304,14 +305,14 @@ fn what_is_no_runtimes_gpu_is_named_with_what_to_do() {
 fn a_device_that_the_user_expects_is_missed_beside_a_gpu_and_found_whatever_its_class() {
     let seen = with_gpu(0x1002, 0x744C, VGA);
     let page = diagnose_for(&seen, Some("1e60:2864"));
-    let gpu = line(&page, "GPU");
+    let gpu = line(&page, "device");
     assert!(
         gpu.line.verdict == Verdict::Bad && gpu.line.found.contains("no 1e60:2864, which you expect, but"),
         "{gpu:?}"
     );
-    assert!(gpu.line.found.contains("1002:744c") && page.runtime.is_none(), "{page:#?}");
+    assert!(gpu.line.found.contains("1002:744c: Radeon RX 7900") && page.runtime.is_none(), "{page:#?}");
     let page = diagnose_for(&with_gpu(0x10EE, 0x9048, 0x05_80_00), Some("10EE:9048"));
-    assert!(line(&page, "GPU").line.verdict == Verdict::Good && page.runtime.is_some(), "{page:#?}");
+    assert!(line(&page, "device").line.verdict == Verdict::Good && page.runtime.is_some(), "{page:#?}");
 }
 
 #[test]
@@ -376,6 +377,76 @@ fn stock_firmware_over_usb_3_on_a_host_with_usb4_is_noted_and_other_firmware_is_
     let mut open = examined("", &practice::open_image(), DoctorOptions::default());
     open.host.has_usb4 = true;
     assert_eq!(note(&diagnose(&open)), None);
+}
+
+#[test]
+fn each_row_has_its_verdict_and_what_keeps_a_runtime_from_starting_fails_the_command() {
+    let healthy = || examined("", &practice::open_image(), DoctorOptions::default());
+    let with = |change: &dyn Fn(&mut Facts)| {
+        let mut seen = healthy();
+        change(&mut seen);
+        seen
+    };
+    let speed = |speed| with(&|seen| seen.unit.speed = speed);
+    let named = |product: &str| with(&|seen| seen.unit.product = product.to_owned());
+    // Patched firmware whose variables are not where 240417 has them.
+    let of_version = |version: &str| {
+        let mut seen = examined("", &patched(), DoctorOptions::default());
+        seen.unit.id = UsbId::PATCHED;
+        let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
+        contents.version = Some(version.parse().unwrap());
+        contents.flashed.as_mut().unwrap().set_version(version.parse().unwrap());
+        seen
+    };
+    let unknown = |mbit_per_s| speed(BusSpeed::Unknown { at_least: Some(mbit_per_s) });
+    for (seen, topic, verdict, exit) in [
+        (healthy(), "USB", Verdict::Good, Exit::Done),
+        (speed(BusSpeed::High), "USB", Verdict::Bad, Exit::CheckFailed),
+        (speed(BusSpeed::Full), "USB", Verdict::Bad, Exit::CheckFailed),
+        (speed(BusSpeed::UNKNOWN), "USB", Verdict::Unknown, Exit::Done),
+        (unknown(480), "USB", Verdict::Unknown, Exit::Done),
+        (unknown(5_000), "USB", Verdict::Good, Exit::Done),
+        (named("custom ed4e39b7-CLEAN"), "firmware", Verdict::Good, Exit::Done),
+        (named("USB4 eGPU"), "firmware", Verdict::Bad, Exit::CheckFailed),
+        (of_version("231204.85.00.00"), "firmware", Verdict::Bad, Exit::CheckFailed),
+        (of_version("250123.85.00.00"), "firmware", Verdict::Unknown, Exit::CheckFailed),
+        (with(&|seen| seen.pipes = Asked::Is(PipeState::Move)), "bulk pipes", Verdict::Good, Exit::Done),
+        (with(&|seen| seen.pipes = Asked::Is(PipeState::Hang)), "bulk pipes", Verdict::Bad, Exit::CheckFailed),
+        (with(&|seen| seen.pipes = Asked::Is(PipeState::Dead)), "bulk pipes", Verdict::Bad, Exit::CheckFailed),
+        (with(&|seen| seen.pipes = Asked::Is(PipeState::Busy(1))), "bulk pipes", Verdict::Bad, Exit::CheckFailed),
+    ] {
+        let page = diagnose(&seen);
+        let row = line(&page, topic);
+        assert_eq!((row.line.verdict, page.exit()), (verdict, exit), "{row:?}");
+    }
+}
+
+#[test]
+fn of_a_bad_unit_and_a_good_one_the_bad_ones_status_counts_in_either_order() {
+    let document = |seen: &Facts| {
+        let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
+        DoctorJson::of(seen, Wanted { gpus: &gpus, runtime: &runtime, expected: None }, &Invocation::default())
+    };
+    let good = examined("", &practice::open_image(), DoctorOptions::default());
+    let bad = examined("behind = 'nothing'\n", &practice::open_image(), DoctorOptions::default());
+    assert_eq!(worst(&[document(&bad), document(&good)]), Exit::CheckFailed);
+    assert_eq!(worst(&[document(&good), document(&bad)]), Exit::CheckFailed);
+    assert_eq!((worst(&[document(&good)]), worst(&[])), (Exit::Done, Exit::Done));
+}
+
+#[test]
+fn the_page_of_a_report_has_no_command_because_it_would_be_for_another_host() {
+    let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
+    let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: None };
+    let mut steps = 0;
+    for seen in faulty() {
+        let document = of_report(&seen, wanted);
+        for step in document.diagnosis.lines.iter().flat_map(|line| &line.steps) {
+            assert_eq!((&step.command, step.applicability), (&None, Applicability::Hands), "{step:?}");
+            steps += 1;
+        }
+    }
+    assert!(steps > 0);
 }
 
 #[test]

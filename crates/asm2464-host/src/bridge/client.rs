@@ -477,6 +477,8 @@ impl Workload for Script<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use asm2464::Coded as _;
 
     use super::*;
@@ -508,6 +510,76 @@ mod tests {
         fn recover(&mut self) -> Result<(), TransportError> {
             Ok(())
         }
+    }
+
+    /// A transport that answers each command with the next of these data, and keeps each command's time limit.
+    struct Answers {
+        data: Vec<Vec<u8>>,
+        limits: Arc<Mutex<Vec<Duration>>>,
+    }
+
+    impl Transport for Answers {
+        fn kind(&self) -> TransportKind {
+            TransportKind::UasStreams
+        }
+
+        fn max_depth(&self) -> usize {
+            1
+        }
+
+        fn run(&mut self, workload: &mut dyn Workload, _: usize, limit: Duration) -> Result<(), TransportError> {
+            let mut buffer = vec![0; workload.buffer_len()];
+            while let Some(job) = workload.next(&mut buffer) {
+                self.limits.lock().unwrap().push(limit);
+                let data = if self.data.is_empty() { buffer.clone() } else { self.data.remove(0) };
+                let completion = CommandEnd { transferred: data.len(), status: ScsiStatus::Good, sense: None };
+                if !workload.complete(&job, &completion, &data, Duration::ZERO) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn recover(&mut self) -> Result<(), TransportError> {
+            Ok(())
+        }
+    }
+
+    fn answering(state: BridgeState, data: Vec<Vec<u8>>) -> (Bridge, Arc<Mutex<Vec<Duration>>>) {
+        let limits = Arc::<Mutex<Vec<Duration>>>::default();
+        (Bridge::new(Box::new(Answers { data, limits: limits.clone() }), state), limits)
+    }
+
+    #[test]
+    fn a_medium_past_2_to_the_32_blocks_is_asked_with_the_longer_command() {
+        let mut long = vec![0; 32];
+        long[..12].copy_from_slice(&[0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0]);
+        let short = |last: [u8; 4]| [last, [0, 0, 2, 0]].concat();
+        let (mut bridge, limits) = answering(BridgeState::Vendor, vec![short([0xFF; 4]), long]);
+        let capacity = bridge.read_capacity(Lun::ZERO).unwrap().unwrap();
+        assert_eq!((capacity.blocks, limits.lock().unwrap().len()), (0x2_0000_0001, 2));
+        let (mut bridge, limits) = answering(BridgeState::Vendor, vec![short([0xFF, 0xFF, 0xFF, 0xFE])]);
+        let capacity = bridge.read_capacity(Lun::ZERO).unwrap().unwrap();
+        assert_eq!((capacity.blocks, limits.lock().unwrap().len()), (0xFFFF_FFFF, 1));
+    }
+
+    #[test]
+    fn commands_that_write_the_flash_get_the_time_that_an_erase_takes() {
+        let limit = |state, act: &dyn Fn(&mut Bridge)| {
+            let (mut bridge, limits) = answering(state, Vec::new());
+            act(&mut bridge);
+            let limits = limits.lock().unwrap();
+            limits[0]
+        };
+        let config = |bridge: &mut Bridge| bridge.write_config(BlockIndex::Zero, &[0; CONFIG_BLOCK_LEN]).unwrap();
+        let flash = |bridge: &mut Bridge| bridge.write_flash(Part::One, &[0; 512]).unwrap();
+        let write: [&dyn Fn(&mut Bridge); 2] = [&config, &flash];
+        for act in write {
+            assert_eq!(limit(BridgeState::Vendor, act), FLASH_WRITE_TIMEOUT);
+            assert_eq!(limit(BridgeState::BootLoader, act), BOOT_LOADER_TIMEOUT);
+        }
+        let read = |bridge: &mut Bridge| bridge.read16(0, &mut [0; 512]).unwrap();
+        assert_eq!(limit(BridgeState::Vendor, &read), TIMEOUT);
     }
 
     #[test]

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use asm2464::firmware::Part;
+use asm2464::firmware::{ConfigField, Part};
 use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SLOT_LEN, Slot};
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::progress::StoppedState;
 
-use crate::campaign::history::{Blow, History, Output, Trouble};
+use crate::campaign::history::{Blow, Config, History, Job, Output, Own, Start, Trouble};
 use crate::campaign::printed::Claims;
 use crate::campaign::process::{End, Ended};
-use crate::campaign::world::{self, World};
+use crate::campaign::world::{self, FORMER_SERIAL, SERIAL, World};
 
 /// Purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,7 @@ impl Verb {
     pub fn of(line: &str) -> Self {
         match line.split_whitespace().nth(1) {
             Some("flash") => Self::Flash,
+            Some("config") if line.contains(" set ") => Self::Flash,
             Some("restore") => Self::Restore,
             _ => Self::Reads,
         }
@@ -255,13 +256,41 @@ impl Around<'_> {
 /// Checks that every backup is complete and holds what the unit once held.
 pub fn backups(folder: &Path, seen: &BTreeSet<[u8; 32]>) -> Result<usize, String> {
     let found = world::backups_under(folder).map_err(|error| error.to_string())?;
-    for path in &found {
+    for path in found.iter().filter(|path| !path.ends_with(world::PAST_DAMAGED)) {
         let backup = backup_folder::load(path).map_err(|error| format!("{}: {error}", path.display()))?;
         claim(seen.contains(&backup.content_digest()), || {
             format!("{} holds what the unit never held", path.display())
         })?;
     }
     Ok(found.len())
+}
+
+/// The contents of the backups that are there before the first command, but for the damaged one.
+pub fn past(folder: &Path) -> Result<Vec<[u8; 32]>, String> {
+    let mut past = Vec::new();
+    for name in [world::PAST_OWN, world::PAST_OTHERS] {
+        let path = folder.join(world::PAST).join(name);
+        if path.exists() {
+            past.push(backup_folder::load(&path).map_err(|error| error.to_string())?.content_digest());
+        }
+    }
+    Ok(past)
+}
+
+/// Checks that a unit which has blocks has the serial number that it showed, or that its own backup has: nobody typed
+/// another one, and nobody was asked.
+pub fn identity(history: &History, flash: &[u8]) -> Result<(), String> {
+    let is_typed = matches!(history.job, Job::SetSerial | Job::Flash { config: Config::Serial, .. });
+    let had_it = history.start == Start::NoImage || history.start.is_readable() && history.job.backs_up();
+    let former = (history.past.own == Some(Own::WithFormerSerial)).then_some(FORMER_SERIAL);
+    if is_typed || !(had_it || history.past.own.is_some()) {
+        return Ok(());
+    }
+    let Some([zero, _]) = world::own_blocks(flash) else { return Ok(()) };
+    let serial = zero.text(ConfigField::Serial);
+    claim(serial == SERIAL || Some(serial.as_str()) == former, || {
+        format!("identity lost, though a readable backup or the unit had it: the unit is {serial} now")
+    })
 }
 
 /// Checks that no temporary file is left.

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use fastrand::Rng;
 
 use crate::campaign::history::{
-    Blow, Build, Class, Companion, Config, Defects, FAULTS, Firmware, History, Job, Moment, Output, Signal, Start,
-    Trouble, WireFault,
+    Blow, Build, Class, Companion, Config, Defects, FAULTS, Firmware, History, Job, Moment, Output, Own, Past, Signal,
+    Start, Trouble, WireFault,
 };
 
 /// Bytes that a flash programs: two configuration blocks and the practice image.
@@ -56,6 +56,7 @@ impl History {
             loads_code: rng.u8(..4) == 0,
             has_port_power: rng.u8(..4) == 0,
             companion,
+            past: if job.writes() { past(rng) } else { Past::default() },
             // Open firmware has no SSD driver.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,
@@ -74,6 +75,11 @@ fn defects(rng: &mut Rng) -> Defects {
         stale_first_byte: pick(rng, &[None, Some(2), Some(3), Some(7)]),
         status_in_buffer: rng.bool(),
     }
+}
+
+fn past(rng: &mut Rng) -> Past {
+    let owns = [None, None, None, Some(Own::AtPort), Some(Own::AtAnotherPort), Some(Own::WithFormerSerial)];
+    Past { own: pick(rng, &owns), others: rng.u8(..4) == 0, damaged: rng.u8(..4) == 0 }
 }
 
 fn build(rng: &mut Rng) -> Build {
@@ -123,7 +129,8 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
         14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched, open]), Job::Reset),
         // The unit already holds the image.
         16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
-        0..46 => (Start::Stock, flash(Firmware::Patched, Own, true)),
+        42..46 => (pick(rng, &[Start::Stock, Start::Patched, open]), Job::SetSerial),
+        0..42 => (Start::Stock, flash(Firmware::Patched, Own, true)),
         46..50 => (Start::Stock, flash(Firmware::Patched, Own, false)),
         50..55 => (Start::Patched, flash(Firmware::Practice, Own, true)),
         55..68 => (Start::Patched, Job::Restore { backup: true }),
@@ -226,7 +233,7 @@ fn moment(rng: &mut Rng, is_slow: bool, is_open: bool) -> Moment {
 
 fn opcode(rng: &mut Rng, job: Job) -> Option<u8> {
     match job {
-        Job::Flash { .. } | Job::Restore { .. } => pick(
+        Job::Flash { .. } | Job::Restore { .. } | Job::SetSerial => pick(
             rng,
             &[Some(0xE0), Some(0xE1), Some(0xE1), Some(0xE2), Some(0xE3), Some(0xE3), Some(0xE4), Some(0xE8), None],
         ),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::campaign::history::{Build, Companion, Firmware, History, Job, Start};
+use crate::campaign::history::{Build, Companion, Firmware, History, Job, Own, Start};
 
 /// A property of the unit that only some histories have.
 pub struct Feature {
@@ -16,7 +16,7 @@ pub struct Feature {
 /// The newest open firmware, which only a variable gives.
 pub const NEWEST_OPEN: &str = "newest open firmware";
 
-const FEATURES: [Feature; 6] = [
+const FEATURES: [Feature; 11] = [
     Feature { name: "480 Mbit/s", is_of: |history| history.is_high_speed, matters: |done| done.moved },
     Feature {
         name: "480 Mbit/s, with defects",
@@ -38,6 +38,23 @@ const FEATURES: [Feature; 6] = [
         is_of: |history| history.companion == Some(Companion::Same),
         matters: |done| done.wrote_companion,
     },
+    Feature {
+        name: "several backups",
+        is_of: |history| history.past.own.is_some() && history.past.others,
+        matters: |done| done.moved,
+    },
+    Feature { name: "a backup that can't be read", is_of: |history| history.past.damaged, matters: |done| done.moved },
+    Feature {
+        name: "a backup of another port",
+        is_of: |history| history.past.own == Some(Own::AtAnotherPort),
+        matters: |done| done.moved,
+    },
+    Feature {
+        name: "a former serial number",
+        is_of: |history| history.past.own == Some(Own::WithFormerSerial),
+        matters: |done| done.moved,
+    },
+    Feature { name: "config set serial=", is_of: |history| history.job == Job::SetSerial, matters: |done| done.moved },
     Feature {
         name: NEWEST_OPEN,
         is_of: |history| {

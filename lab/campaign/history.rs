@@ -130,6 +130,8 @@ pub enum Job {
     Restore {
         backup: bool,
     },
+    /// `config set serial=`.
+    SetSerial,
     /// `flash --dry-run`.
     DryRun,
     /// `reset`.
@@ -147,13 +149,35 @@ pub enum Job {
 impl Job {
     /// Whether the command writes the unit.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Flash { .. } | Self::Restore { .. })
+        matches!(self, Self::Flash { .. } | Self::Restore { .. } | Self::SetSerial)
     }
 
     /// Whether the command writes the unit after a backup.
     pub const fn backs_up(self) -> bool {
-        matches!(self, Self::Flash { backup: true, .. } | Self::Restore { backup: true })
+        matches!(self, Self::Flash { backup: true, .. } | Self::Restore { backup: true } | Self::SetSerial)
     }
+}
+
+/// The backups that are in the default folder before the first command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Past {
+    /// The unit's own, with the stock firmware.
+    pub own: Option<Own>,
+    /// Whether another dock has one, too.
+    pub others: bool,
+    /// Whether there is one that can't be read.
+    pub damaged: bool,
+}
+
+/// How the unit's own backup agrees with the unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// In its port and its identity.
+    AtPort,
+    /// In its identity: the unit was at another port.
+    AtAnotherPort,
+    /// In its port and its USB4 ID: the unit had another serial number.
+    WithFormerSerial,
 }
 
 /// When a signal is sent.
@@ -246,6 +270,8 @@ pub struct History {
     pub loads_code: bool,
     /// Whether the unit's hub can switch its power.
     pub has_port_power: bool,
+    /// The backups that are there before.
+    pub past: Past,
     /// A second unit without faults that is written at the same time.
     pub companion: Option<Companion>,
     /// Whether an SSD is behind the bridge.

@@ -17,7 +17,9 @@ use crate::campaign::history::{Config, Defects, History, Job, Output, Start, Tro
 use crate::campaign::printed::Claims;
 use crate::campaign::process::{self, End, Ended, Place, quoted};
 use crate::campaign::watchdog::Watchdog;
-use crate::campaign::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, World};
+use crate::campaign::world::{
+    self, COMPANION, DOCUMENTED_SERIAL, EARLIER, NEW_SERIAL, PAST_OTHERS, PAST_OWN, SERIAL, World,
+};
 use crate::schemas;
 
 /// Number of commands without faults after which the unit must be in a requested state.
@@ -86,6 +88,8 @@ struct Player<'a> {
     log: String,
     processes: usize,
     done: Done,
+    /// Whether somebody was asked, or has typed a serial number: then the identity is theirs to choose.
+    chose_identity: bool,
 }
 
 /// Whether a row of `list` shows running firmware rather than the boot loader.
@@ -122,7 +126,8 @@ pub fn play(world: &World, history: &History, folder: &Path, bin: &Path, watchdo
     let goals = Goals::of(world, history);
     let log = String::new();
     let (seen, done) = (BTreeSet::new(), Done::default());
-    let mut player = Player { world, history, folder, bin, watchdog, goals, seen, log, processes: 0, done };
+    let mut player =
+        Player { world, history, folder, bin, watchdog, goals, seen, log, processes: 0, done, chose_identity: false };
     player.all().map_err(|what| Broken { what, processes: std::mem::take(&mut player.log) })
 }
 
@@ -136,6 +141,8 @@ impl Player<'_> {
         if let Some(companion) = self.history.companion {
             self.seen.insert(world::backup_digest(&self.world.companion(companion)));
         }
+        let past = check::past(self.folder)?;
+        self.seen.extend(past);
         let mut by = By::Itself;
         let first = self.first_command();
         let (mut ended, mut printed) = self.run(&first, &self.history.first)?;
@@ -279,6 +286,11 @@ impl Player<'_> {
             printed: &printed,
         };
         around.check(self.world, &self.goals, self.folder)?;
+        let is_asked = matches!(trouble.output, Output::Terminal { .. });
+        self.chose_identity |= is_asked || next.line.to_string_lossy().contains("--serial");
+        if next.verb != Verb::Reads && ended.end == End::Status(0) && !self.chose_identity {
+            check::identity(self.history, &after)?;
+        }
         self.note(next, &before, &after, &ended, &printed);
         Ok((ended, printed))
     }
@@ -312,7 +324,8 @@ impl Player<'_> {
                 (false, false) => " --yes".to_owned(),
             };
             // After the subcommand, because only operands may follow.
-            let name = "asmpatch ".len();
+            let name =
+                if line.starts_with(b"asmpatch config set") { "asmpatch config ".len() } else { "asmpatch ".len() };
             let at = line[name..].iter().position(|byte| *byte == b' ').map_or(line.len(), |len| name + len);
             line.splice(at..at, options.bytes());
         }
@@ -379,6 +392,7 @@ impl Player<'_> {
         let mut operands: Vec<&OsStr> = Vec::new();
         let (mut verb, mut is_json) = ("list", self.history.json && !self.history.job.writes());
         let equals;
+        let new_serial = format!("serial={NEW_SERIAL}");
         match self.history.job {
             Job::Flash { config, .. } => {
                 verb = "flash";
@@ -392,6 +406,10 @@ impl Player<'_> {
             Job::Restore { .. } => {
                 verb = "restore";
                 operands.push(EARLIER.as_ref());
+            }
+            Job::SetSerial => {
+                verb = "config set";
+                operands.push(new_serial.as_ref());
             }
             Job::DryRun => {
                 verb = "flash";
@@ -440,9 +458,10 @@ impl Player<'_> {
             let row = self.list(format!("{printed} --json").into(), By::Printed)?;
             return if runs_firmware(&row) { Ok(None) } else { self.documented().map(Some) };
         }
-        let back =
-            printed.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
-        if let Some(printed) = back.or(printed.commands.first()) {
+        // The owner knows which backup is another dock's.
+        let mut fitting = printed.commands.iter().filter(|command| !command.contains(PAST_OTHERS));
+        let back = fitting.clone().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
+        if let Some(printed) = back.or(fitting.next()) {
             return Ok(Some(Next { line: printed.into(), verb: Verb::of(printed), by: By::Printed }));
         }
         let is_again = printed.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
@@ -462,7 +481,7 @@ impl Player<'_> {
             let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
             // A companion's backup may have the same serial number, but the owner knows which unit it is from.
             let (device, first) = (format!("virtual:{}", self.history.unit_name), self.world.flash(self.history.start));
-            let is_own = |path: &&PathBuf| is_backup_of(path, &device, &first);
+            let is_own = |path: &&PathBuf| path.ends_with(PAST_OWN) || is_backup_of(path, &device, &first);
             let backup = found.iter().filter(is_own).find(|path| **path != earlier).or(found.get(&earlier));
             let flash = |option: &str, value: &OsStr| {
                 let options = [OsStr::new("--no-backup"), option.as_ref(), value];
@@ -472,7 +491,8 @@ impl Player<'_> {
                 (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => flash("--config-from", backup.as_ref()),
                 (Job::Flash { .. }, None) => flash("--serial", DOCUMENTED_SERIAL.as_ref()),
                 (_, backup) => {
-                    let backup = if self.history.goes_back { backup } else { found.get(&earlier) };
+                    let is_back = self.history.goes_back || self.history.job == Job::SetSerial;
+                    let backup = if is_back { backup } else { found.get(&earlier) };
                     let backup = backup.ok_or("there is no backup to go back to")?;
                     self.line("restore", &["--no-backup".as_ref()], &[backup.as_ref()])
                 }

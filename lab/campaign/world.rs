@@ -16,12 +16,21 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::identity::neutral_blocks;
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
-use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Start};
+use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Own, Start};
 
 /// The serial number of every unit.
 pub const SERIAL: &str = "DOCK0007";
 /// The serial number in the example of docs/recovery.md for a unit without a backup.
 pub const DOCUMENTED_SERIAL: &str = "MYDOCK01";
+/// The serial number that a unit had before.
+pub const FORMER_SERIAL: &str = "DOCK0001";
+/// The serial number that `config set` gives.
+pub const NEW_SERIAL: &str = "LAB-07";
+/// The default folder for backups, and the names in it of those that are there before the first command.
+pub const PAST: &str = "data/asmpatch/backups";
+pub const PAST_OWN: &str = "past-own";
+pub const PAST_OTHERS: &str = "past-others";
+pub const PAST_DAMAGED: &str = "past-damaged";
 /// Folder of the stock unit's backup, made beforehand.
 pub const EARLIER: &str = "earlier";
 /// Folder of the second unit, if any.
@@ -55,6 +64,11 @@ impl World {
         let mut unit = VirtualUnit::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
         let mut stock = flash.get(FIRST_SLOT, FLASH_LEN).unwrap_or_default().to_vec();
+        // Each unit has its own USB4 ID.
+        if let Some([zero, mut one]) = own_blocks(&stock) {
+            one.set_bytes(ConfigField::Usb4UniqueId, &[7, 7, 7, 7, 7]).map_err(io::Error::other)?;
+            stock[..SLOT_LEN].copy_from_slice(&slot(&[zero, one], &practice));
+        }
         // Nothing may touch the second slot: fill it, so that a stray write shows.
         for (at, cell) in stock.iter_mut().enumerate().skip(SLOT_LEN) {
             *cell = (at >> 8) as u8 ^ at as u8;
@@ -100,6 +114,7 @@ impl World {
             fs::create_dir(folder.join(COMPANION))?;
             fs::write(folder.join(COMPANION).join("flash.bin"), self.companion(companion))?;
         }
+        self.furnish_past(history, folder)?;
         let image = folder.join(history.image_name);
         match history.job {
             Job::Flash { firmware: Firmware::Patched, .. } | Job::DryRun => {
@@ -123,6 +138,49 @@ impl World {
         Ok(())
     }
 
+    /// Makes the backups that are there before the first command.
+    fn furnish_past(&self, history: &History, folder: &Path) -> io::Result<()> {
+        let place = folder.join(PAST);
+        let save = |name: &str, device: String, serial: &str, flash: &[u8]| {
+            let mut backup = backup_of(flash);
+            (backup.unit.device, backup.unit.serial) = (device, serial.to_owned());
+            backup_folder::save(&backup, &place.join(name)).map_err(io::Error::other).map(drop)
+        };
+        let here = format!("virtual:{}", history.unit_name);
+        if let Some(own) = history.past.own {
+            let device = if own == Own::AtAnotherPort { "virtual:elsewhere".to_owned() } else { here.clone() };
+            let serial = if own == Own::WithFormerSerial { FORMER_SERIAL } else { SERIAL };
+            save(PAST_OWN, device, serial, &self.past_own(own))?;
+        }
+        if history.past.others {
+            let mut flash = self.stock.clone();
+            let mut blocks = self.stock_blocks();
+            blocks[0].set_text(ConfigField::Serial, "OTHER009").map_err(io::Error::other)?;
+            blocks[1].set_bytes(ConfigField::Usb4UniqueId, &[9, 9, 9, 9, 9]).map_err(io::Error::other)?;
+            flash[..SLOT_LEN].copy_from_slice(&slot(&blocks, &self.practice));
+            save(PAST_OTHERS, "virtual:other".to_owned(), "OTHER009", &flash)?;
+        }
+        if history.past.damaged {
+            let mut flash = self.stock.clone();
+            flash[SLOT_LEN - 1] ^= 1;
+            save(PAST_DAMAGED, here, SERIAL, &flash)?;
+            fs::write(place.join(PAST_DAMAGED).join("config-0.bin"), "")?;
+        }
+        Ok(())
+    }
+
+    /// The flash of which the unit's own backup is.
+    pub fn past_own(&self, own: Own) -> Vec<u8> {
+        let mut flash = self.stock.clone();
+        if own == Own::WithFormerSerial {
+            let mut blocks = self.stock_blocks();
+            // Eight characters fit the field.
+            let _ = blocks[0].set_text(ConfigField::Serial, FORMER_SERIAL);
+            flash[..SLOT_LEN].copy_from_slice(&slot(&blocks, &self.practice));
+        }
+        flash
+    }
+
     /// The second unit's initial flash: stock.
     pub fn companion(&self, companion: Companion) -> Vec<u8> {
         let mut flash = self.stock.clone();
@@ -140,6 +198,7 @@ impl World {
         if companion == Companion::Own {
             // Eight characters fit the field.
             let _ = blocks[0].set_text(ConfigField::Serial, "DOCK0008");
+            let _ = blocks[1].set_bytes(ConfigField::Usb4UniqueId, &[8, 8, 8, 8, 8]);
         }
         blocks
     }
@@ -202,10 +261,19 @@ impl World {
                         bases.push(blocks);
                     }
                 }
+                if let Some(own) = history.past.own.filter(|_| !history.start.is_readable()) {
+                    bases.extend(own_blocks(&self.past_own(own)));
+                }
                 let image = self.image(firmware);
                 bases.into_iter().map(|blocks| slot(&self.edited(blocks, firmware), image)).collect()
             }
             Job::Restore { .. } => vec![self.stock[..SLOT_LEN].to_vec()],
+            Job::SetSerial => {
+                let flash = self.flash(history.start);
+                let (Some(mut blocks), Some(image)) = (own_blocks(&flash), image_in(&flash)) else { return Vec::new() };
+                let _ = blocks[0].set_text(ConfigField::Serial, NEW_SERIAL);
+                vec![slot(&blocks, &image)]
+            }
             Job::DryRun | Job::Reset | Job::Backup { .. } | Job::Bench { .. } | Job::List => {
                 vec![self.flash(history.start)[..SLOT_LEN].to_vec()]
             }
@@ -229,6 +297,7 @@ impl World {
         if matches!(history.job, Job::Restore { .. } | Job::Flash { config: Config::Earlier, .. }) {
             slots.push(self.stock[..SLOT_LEN].to_vec());
         }
+        slots.extend(history.past.own.map(|own| self.past_own(own)[..SLOT_LEN].to_vec()));
         slots
     }
 }

@@ -209,9 +209,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => Vec::new(),
     };
     let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
-    let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
     let serial_given = args.serial.is_some() || args.serials.is_some();
-    let subject = NewFirmware { proof, unknown, from_virtual, serial_given };
+    let subject = NewFirmware { serial_given, ..NewFirmware::of(proof, unknown, blocks_from.as_ref()) };
 
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();

@@ -283,14 +283,13 @@ impl<'a> WritingRun<'a> {
     fn test(&self, units: &mut [FlashUnit], tests: &mut [SelfTest], job: &FlashJob) {
         let (firmware, devices) = (job.subject.firmware(), &job.devices);
         for (unit, test) in units.iter_mut().zip(tests) {
-            match &unit.outcome {
-                UnitOutcome::Unchanged => {}
-                UnitOutcome::Written(report) if report.can_start() => {}
-                UnitOutcome::Written(report) => {
-                    *test = Some(Err(untested(report, &self.context.invocation)));
+            match has_wanted(&unit.outcome, &self.context.invocation) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(failure) => {
+                    *test = Some(Err(failure));
                     continue;
                 }
-                _ => continue,
             }
             let Some(mut port) = unit.port.take() else { continue };
             let location = port.location();
@@ -347,6 +346,19 @@ impl<'a> WritingRun<'a> {
     }
 }
 
+/// Whether a unit has what was wanted, so that a self-test measures that.
+///
+/// # Errors
+/// If it was written and isn't back with what was written.
+fn has_wanted(outcome: &UnitOutcome, run: &Invocation) -> Result<bool, AnyFailure> {
+    match outcome {
+        UnitOutcome::Unchanged => Ok(true),
+        UnitOutcome::Written(report) if report.can_start() => Ok(true),
+        UnitOutcome::Written(report) => Err(untested(report, run)),
+        _ => Ok(false),
+    }
+}
+
 /// The failure of a self-test that was asked for on a unit that doesn't run what was written.
 fn untested(report: &FlashReport, run: &Invocation) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
@@ -389,5 +401,30 @@ fn words(question: WriteQuestion<'_>) -> String {
         WriteQuestion::OtherLine { device, from, to } => {
             format!("{device}: change the version's line from {from} to {to}?")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::behaviour::StartedCode;
+    use crate::tests;
+
+    #[test]
+    fn a_self_test_measures_only_a_unit_that_is_back_with_what_was_written() {
+        let written = |place: &str, is_there: bool, runs| {
+            let after = is_there.then(|| tests::unit(place, "DOCK0001"));
+            let report = FlashReport { after, runs, ..FlashReport::new(place.parse().unwrap()) };
+            let wanted = has_wanted(&UnitOutcome::Written(report), &Invocation::default());
+            wanted.map_err(|failure| failure.coded().code().to_owned())
+        };
+        let untested = Err("asmpatch::flash::untested".to_owned());
+        assert_eq!(written("3-1.2", true, Some(StartedCode::Written)), Ok(true));
+        assert_eq!(written("3-1.2", false, None), untested, "it is not back");
+        assert_eq!(written("3-1.2", true, Some(StartedCode::Before)), untested, "it runs its old firmware");
+        // It starts what was written when it is opened again.
+        assert_eq!(written("virtual:unit", true, Some(StartedCode::Before)), Ok(true));
+        let wanted = |outcome| has_wanted(&outcome, &Invocation::default()).unwrap();
+        assert!(wanted(UnitOutcome::Unchanged) && !wanted(UnitOutcome::Write));
     }
 }

@@ -7,7 +7,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_host::bridge::{ControlError, OpenBridge};
+use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use asm2464_host::pcie::Link;
 use serde::Serialize;
 
@@ -51,14 +51,9 @@ impl print::Document for PowerJson<'_> {}
 pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
-    let (location, state) = (port.location(), port.attached()?.state);
+    let location = port.location();
     let device = location.to_string();
-    if state != BridgeState::OpenFirmware {
-        return Err(no_power_switch(&device, &format!("the unit runs its {state}")).into());
-    }
-    spare_runtime(&HostState::of(&location), &device)?;
-    let mut unit = port.open_control()?;
-    let link = if on { brought_up(&mut unit, &device, interrupt)? } else { taken_down(&mut unit, &device, interrupt)? };
+    let link = switched(&mut *port, &HostState::of(&location), on, interrupt)?;
     if args.json {
         print::json(&PowerJson { device: &device, on, link });
         return Ok(Exit::Done);
@@ -70,6 +65,17 @@ pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<Exit, AnyFailure> {
         outln!("{device}: PCIe is off and the link is down (LTSSM {ltssm:#04x}): the supply may be cut");
     }
     Ok(Exit::Done)
+}
+
+/// Switches PCIe's power of the unit at a port, as `host` is. Returns the link.
+fn switched(port: &mut dyn Port, host: &HostState, on: bool, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
+    let (device, state) = (port.location().to_string(), port.attached()?.state);
+    if state != BridgeState::OpenFirmware {
+        return Err(no_power_switch(&device, &format!("the unit runs its {state}")).into());
+    }
+    spare_runtime(host, &device)?;
+    let mut unit = port.open_control()?;
+    if on { brought_up(&mut unit, &device, interrupt) } else { taken_down(&mut unit, &device, interrupt) }
 }
 
 /// Refuses a unit whose lock a GPU runtime holds.
@@ -93,13 +99,17 @@ pub(super) fn stays_down(device: &str, why: &dyn Display) -> Failure {
 }
 
 fn taken_down(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
-    let link = match unit.take_link_down(LINK_DEADLINE, interrupt) {
-        Ok(link) => link,
+    match unit.take_link_down(LINK_DEADLINE, interrupt) {
+        Ok(link) => in_detect(link, device),
         Err(ControlError::Stalled { .. }) => {
-            return Err(no_power_switch(device, "this build of the open firmware has no F3").into());
+            Err(no_power_switch(device, "this build of the open firmware has no F3").into())
         }
-        Err(error) => return Err(error.into()),
-    };
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The link after F3, if no device is linked: only then may the supply be cut.
+fn in_detect(link: Link, device: &str) -> Result<Link, AnyFailure> {
     if link.is_in_detect() {
         return Ok(link);
     }
@@ -118,20 +128,41 @@ fn no_power_switch(device: &str, why: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::Coded as _;
     use asm2464_host::usb::sysfs::Process;
 
     use super::*;
+    use crate::tests::virtual_port;
 
     #[test]
     fn a_unit_is_left_alone_while_a_runtime_holds_its_lock() {
-        let mut host = HostState::default();
-        spare_runtime(&host, "3-1.2").unwrap();
         let holder = Process { pid: 41, command: "python3".to_owned() };
-        host.locks.push(("/tmp/am_usb:3-7.lock".into(), holder));
-        let refused = spare_runtime(&host, "3-1.2").unwrap_err();
-        assert_eq!((refused.kind(), refused.code()), (Kind::Refused, "asmpatch::pcie::runtime"));
-        let expected = "3-1.2: process 41 (python3) holds /tmp/am_usb:3-7.lock, a GPU runtime's lock on the unit";
-        assert_eq!(refused.to_string(), expected);
+        let locked = HostState { locks: vec![("/tmp/am_usb:3-7.lock".into(), holder)], ..HostState::default() };
+        for on in [true, false] {
+            let mut port = virtual_port("factory = 'open'\n");
+            let mut switch = |host| switched(&mut port, host, on, Interrupt::never());
+            let refused = switch(&locked).unwrap_err();
+            assert_eq!((refused.kind(), refused.coded().code()), (Kind::Refused, "asmpatch::pcie::runtime"));
+            let expected = "virtual:unit: process 41 (python3) holds /tmp/am_usb:3-7.lock, a GPU runtime's lock on the \
+                            unit";
+            assert_eq!(refused.to_string(), expected);
+            // Without the lock, it is asked.
+            let link = switch(&HostState::default()).map(|link| link.is_up);
+            assert!(
+                link.as_ref().is_ok_and(|is_up| *is_up == on)
+                    || link.as_ref().is_err_and(|error| !on && error.coded().code() == "asmpatch::pcie::stays_up"),
+                "{on}: {link:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_link_in_detect_lets_the_supply_be_cut() {
+        // Detect ends with 0x01; in 0x10 a device is still asked, in 0x48 it leaves, 0x78 is up.
+        for (ltssm, may_be_cut) in [(0x00, true), (0x01, true), (0x10, false), (0x48, false), (0x78, false)] {
+            let link = in_detect(Link { ltssm, is_up: ltssm == 0x78 }, "3-1.2");
+            let code = link.map_err(|error| error.coded().code().to_owned());
+            let expected = if may_be_cut { Ok(ltssm) } else { Err("asmpatch::pcie::stays_up".to_owned()) };
+            assert_eq!(code.map(|link| link.ltssm), expected);
+        }
     }
 }

@@ -10,6 +10,7 @@ use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::OtherChip;
 
 use super::access::is_readable;
+use super::backup::Backup;
 use super::backup_folder::UnreadBackup;
 use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
@@ -32,6 +33,12 @@ pub struct NewFirmware {
 }
 
 impl NewFirmware {
+    /// What is written with the blocks, or the firmware, of this backup; the user gave no serial number.
+    pub fn of(proof: Arc<Proof>, unknown: Option<UnknownImage>, backup: Option<&Backup>) -> Self {
+        let from_virtual = backup.is_some_and(|backup| backup.unit.is_virtual());
+        Self { proof, unknown, from_virtual, serial_given: false }
+    }
+
     /// What the image is.
     pub fn firmware(&self) -> &Firmware {
         &self.proof.known.firmware

@@ -7,7 +7,8 @@ use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
 
 use super::super::access::UnitBlocks;
-use super::super::backup::tests::sample_image;
+use super::super::backup::tests::{sample_backup, sample_image};
+use super::super::backup::{BackedUpUnit, Backup};
 use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::ObservedFirmware;
@@ -171,7 +172,13 @@ fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
 #[test]
 fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
     let practice_subject = subject_of(&practice::image(), Rewritable::Yes);
-    let backup_subject = NewFirmware { from_virtual: true, ..subject() };
+    let of_backup = |device: &str| {
+        let unit = BackedUpUnit { device: device.into(), ..sample_backup().unit };
+        NewFirmware::of(subject().proof, None, Some(&Backup { unit, ..sample_backup() }))
+    };
+    let backup_subject = of_backup("virtual:b");
+    let from_a_dock = [of_backup("3-1.2"), NewFirmware::of(subject().proof, None, None)];
+    assert!(from_a_dock.iter().all(|subject| !subject.from_virtual), "a dock's backup has run on silicon");
     let unknown_subject = subject_of(&sample_image(0), Rewritable::Unknown);
     for (subject, why, on_virtual) in [
         (practice_subject, "the practice image has never run on silicon", false),

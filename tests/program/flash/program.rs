@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use asm2464::firmware::{Bank, CodeAddress, FileOffset};
+use asm2464::firmware::{Bank, BlockIndex, CONFIG_BLOCK_LEN, CodeAddress, ConfigBlock, ConfigField, FileOffset, UsbId};
 use asm2464_chip::practice;
 use asm2464_host::bridge::{Behind, Port as _};
 use asmpatch::flash::access::Access;
@@ -210,6 +210,49 @@ fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() 
     assert_eq!(forced[0]["changed"], true);
     assert!(forced[0]["backup"].as_str().unwrap().starts_with("backups"));
     assert!(rig.cells() == before);
+}
+
+#[test]
+fn open_firmware_that_holds_everything_is_written_again_in_every_sector_only_if_that_is_forced() {
+    let rig = Rig::new("factory = 'open'");
+    let home = rig.home.path();
+    fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+    let words = ["flash", "open.bin", "--device", "virtual:unit"];
+    let plain = schemas::parse(&words, &asmpatch(home, &words).stdout);
+    assert_eq!(plain[0]["changed"], false);
+    let forced = schemas::parse(&words, &asmpatch(home, &[&words[..], &["--force"]].concat()).stdout);
+    assert_eq!(forced[0]["changed"], true);
+    assert!(forced.to_string().contains("32 of 32 sectors differ"), "{forced:#}");
+}
+
+#[test]
+fn a_patched_image_brings_the_configuration_of_its_patches_with_its_receipt_and_without() {
+    for has_receipt in [true, false] {
+        let rig = Rig::new("");
+        let home = rig.home.path();
+        write_image(home, &patched());
+        if !has_receipt {
+            fs::remove_file(home.join("patched.bin.toml")).unwrap();
+        }
+        asmpatch(home, &["flash", "patched.bin", "--device", "virtual:unit"]);
+        let block = ConfigBlock::parse(BlockIndex::Zero, &rig.cells()[..CONFIG_BLOCK_LEN]).unwrap();
+        assert_eq!(block.usb_id(), UsbId::PATCHED, "{has_receipt}");
+    }
+}
+
+#[test]
+fn a_serial_number_of_a_series_is_given_like_one_that_is_typed_and_belongs_to_no_other_unit() {
+    for option in ["--serials", "--serial"] {
+        let rig = Rig::new("serial = 'DOCK0001'");
+        let home = rig.home.path();
+        fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+        process::good(home, &["backup", "--device", "virtual:other", "-o", "others"]);
+        let words = ["flash", "practice.bin", "--config-from", "others", option, "RACK9", "--device", "virtual:unit"];
+        let unit = schemas::parse(&words, &asmpatch(home, &words).stdout);
+        assert_eq!(unit[0]["ok"], true, "{unit:#}");
+        let block = ConfigBlock::parse(BlockIndex::Zero, &rig.cells()[..CONFIG_BLOCK_LEN]).unwrap();
+        assert_eq!(block.text(ConfigField::Serial), "RACK9", "{option}");
+    }
 }
 
 #[test]

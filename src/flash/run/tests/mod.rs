@@ -27,6 +27,9 @@ use super::*;
 use crate::image::samples;
 use crate::tests::{unit, virtual_port};
 
+/// The units' port.
+const PLACE: &str = "9-9";
+
 /// The unit's behaviour on the n-th command of an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quirk {
@@ -91,6 +94,8 @@ struct FakePort {
     was_held: bool,
     /// How often the unit is still seen after it was told to halt.
     lingers: usize,
+    /// The port at which it comes back.
+    returns_at: &'static str,
     /// One more reference for each open connection.
     connections: Arc<()>,
 }
@@ -110,7 +115,7 @@ fn own_block(id: UsbId) -> ConfigBlock {
 }
 
 fn attached(id: UsbId, state: BridgeState) -> UnitInfo {
-    UnitInfo { id, state, ..unit("9-9", "MINE0001") }
+    UnitInfo { id, state, ..unit(PLACE, "MINE0001") }
 }
 
 fn flash_of(image: &Image) -> [Vec<u8>; 2] {
@@ -246,7 +251,8 @@ impl Transport for Wire {
 
 impl Port for FakePort {
     fn location(&self) -> Location {
-        "9-9".parse().unwrap()
+        let place = if self.waits == 0 { PLACE } else { self.returns_at };
+        place.parse().unwrap()
     }
 
     fn attached(&mut self) -> Result<UnitInfo, AnyFailure> {
@@ -357,6 +363,7 @@ fn rig(running: Option<Image>) -> Rig {
             cycles: 0,
             was_held: false,
             lingers: 0,
+            returns_at: PLACE,
             connections: Arc::default(),
         },
         plan,

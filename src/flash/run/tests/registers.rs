@@ -207,3 +207,57 @@ fn ctrl_c_and_a_lost_connection_stop_neither_a_write_nor_the_return_of_the_prote
         assert_eq!(unit.lock().flash().status(), protection, "{stopped:?}");
     }
 }
+
+#[test]
+fn whenever_the_flash_is_not_what_it_was_the_state_already_says_so() {
+    let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
+    let unit = port.unit().clone();
+    let before = cells(&unit);
+    let plan = plan(&mut port, &practice::image());
+    let (mut said, mut changed) = (StoppedState::Untouched, 0);
+    let mut watch = |event: FlashEvent<'_>| {
+        if let FlashEvent::Stands { left, .. } = event {
+            said = left;
+        }
+        if cells(&unit) != before {
+            changed += 1;
+            let is_said = !matches!(said, StoppedState::Untouched | StoppedState::Unprotected);
+            assert!(is_said, "{event:?}: the state says {said}");
+        }
+    };
+    run(&mut port, &plan, &options(), &mut watch, Interrupt::never()).unwrap();
+    assert!(changed > 3, "the steps after the first change: {changed}");
+}
+
+#[test]
+fn a_link_that_is_lost_while_the_old_images_length_is_cleared_leaves_a_flash_that_may_hold_no_firmware() {
+    let mut port = open_unit("");
+    let unit = port.unit().clone();
+    let plan = plan(&mut port, &practice::image());
+    let mut unplugging = |event: FlashEvent<'_>| {
+        if matches!(event, FlashEvent::Begin(FlashStep::Invalidate)) {
+            unit.lock().unplug();
+        }
+    };
+    let stopped = run(&mut port, &plan, &options(), &mut unplugging, Interrupt::never()).unwrap_err();
+    assert_eq!((stopped.left, stopped.during), (StoppedState::Incomplete, FlashStep::Invalidate), "{stopped:?}");
+}
+
+#[test]
+fn a_run_that_stops_before_its_first_change_leaves_the_unit_untouched_once_the_protection_is_set_again() {
+    let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
+    let unit = port.unit().clone();
+    let (before, protection) = (cells(&unit), unit.lock().flash().status());
+    let plan = plan(&mut port, &practice::image());
+    // The link is lost while the protection is cleared to write, and is there again when it is to be set.
+    let mut losing = |event: FlashEvent<'_>| match event {
+        FlashEvent::Begin(FlashStep::Unprotect) => unit.lock().unplug(),
+        FlashEvent::Begin(FlashStep::Protect) => unit.lock().replug(),
+        _ => {}
+    };
+    let stopped = run(&mut port, &plan, &options(), &mut losing, Interrupt::never()).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Registers(_)), "{stopped:?}");
+    assert_eq!((stopped.left, stopped.during), (StoppedState::Untouched, FlashStep::Unprotect), "{stopped:?}");
+    assert_eq!(unit.lock().flash().status(), protection);
+    assert!(cells(&unit) == before);
+}

@@ -216,3 +216,17 @@ fn the_cable_follows_where_the_old_code_answers_and_no_hub_switches_the_power() 
         assert_eq!((count, report.runs, report.needs_power), (asked, Some(StartedCode::Written), false));
     }
 }
+
+#[test]
+fn what_is_said_of_a_unit_that_comes_back_at_another_port_names_that_port() {
+    let mut rig = self::rig(Some(sample_image(1)));
+    rig.port.returns_at = "10-9";
+    assert_eq!(rig.run().unwrap().location.to_string(), "10-9");
+
+    // The commands after a run that stops there name it, too.
+    let mut rig = self::rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    rig.port.returns_at = "10-9";
+    let stopped = rig.stopped();
+    assert_eq!((stopped.left, stopped.report.location.to_string()), (StoppedState::BootLoader, "10-9".to_owned()));
+}

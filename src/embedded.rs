@@ -73,17 +73,16 @@ pub fn has_patch(id: &str) -> bool {
     PATCHES.iter().any(|(path, _)| *path == format!("patches/{id}.toml"))
 }
 
-/// Loads the embedded patches, and knows every image that they may be made for: the vendor images of the embedded
-/// manifests, and the practice image.
+/// Loads the embedded patches, and knows the images of the embedded manifests, and the practice image.
 ///
 /// # Errors
 /// None in a binary that passed its tests.
 pub fn library() -> Result<Library, AnyFailure> {
     let mut library = patches()?;
     for manifest in manifests(&[])?.iter() {
-        // Open firmware takes no patches. What it enumerates as identifies its build.
-        if let ImageVersion::Vendor(version) = manifest.version {
-            library.know(manifest.sha256, &manifest.id, version);
+        match &manifest.version {
+            ImageVersion::Vendor(version) => library.know(manifest.sha256, &manifest.id, *version),
+            ImageVersion::Open(product) => library.know_open(manifest.sha256, &manifest.id, product),
         }
     }
     let practice = practice::image();

@@ -254,7 +254,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         outln!("{}: {usb_id} ({state}), serial {}", device.shown(), serial.shown());
         let mut lines = Vec::new();
         if let Ok(image) = &firmware {
-            let what = match OpenImage::of(image) {
+            let what = match OpenImage::of(image, &crate::embedded::library()?) {
                 Some(open) => open.to_string(),
                 None => format!("version {}", image.version()),
             };

@@ -334,7 +334,8 @@ fn show(
                 info.image = Some(library.image_words(base, image.version()));
             }
             None => {
-                info.open = OpenImage::of(image);
+                info.open = OpenImage::of(image, &library);
+                info.image = info.open.as_ref().and_then(|open| open.image.clone());
                 info.changed = if info.open.is_none() { verification.changed_words(&library) } else { None };
             }
         }

@@ -312,6 +312,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(library);
     let base = args.image.as_deref().map(|name| image_named(&images.library, name)).transpose()?;
     let originals = args.original.iter().map(|path| user_files::image(path)).collect::<Result<Vec<_>, _>>()?;
+    // An original that no patch is made for, such as open firmware, is what the files must be.
+    let only = if let [original] = &originals[..] { Some(original.sha256()) } else { None };
+    let base = base.or_else(|| only.filter(|original| !images.library.images().contains_key(original)));
     let unit = args.device.as_ref().map(|selector| read_unit(selector, &args.ids, context)).transpose()?;
     let checks = Checks { args, context, images: &images, base, originals: &originals, unit };
 
@@ -377,15 +380,18 @@ impl<'a> Checks<'a> {
         }
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works. Nothing else may be wrong with it.
-        let open = open(images, &verification);
+        let is_other =
+            self.base.is_some_and(|base| !images.library.images().contains_key(&base) && base != verification.sha256);
+        let open = open(images, &verification, is_other);
         let unit = self.unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
-        let ok = (open.is_some() || verification.is_valid())
+        let is_open = open.is_some() && !is_other;
+        let ok = (is_open || verification.is_valid())
             && booted.as_ref().is_none_or(|booted| booted.ok)
             && unit.as_ref().is_none_or(|unit| unit.ok);
         let run = &self.context.invocation;
         let meant = user_files::damaged(path, &bytes).map(Named::Image);
         let mut findings = Vec::new();
-        if open.is_none() {
+        if !is_open {
             findings.extend(verification.findings.iter().map(|finding| Finding::of(finding, meant.as_ref(), run)));
         }
         if let Some(receipt) = &receipt
@@ -404,7 +410,7 @@ impl<'a> Checks<'a> {
             ok,
             sha256: Some(verification.sha256),
             version,
-            image: known.map(|base| library.image_name(&base)),
+            image: known.map(|base| library.image_name(&base)).or_else(|| open.as_ref()?.image.clone()),
             words: words(library, &verification, open.as_ref()),
             open,
             patches: patches(&verification),
@@ -475,9 +481,10 @@ impl VerifyReport<'_> {
     }
 }
 
-/// The open firmware in an image with which nothing else is wrong; `None` for any other image.
-fn open(images: &Images, verification: &Verification<'_>) -> Option<OpenImage> {
-    if !verification.is_unknown_alone() {
+/// The open firmware in an image with which nothing else is wrong, but that it `is_other` than the expected build; `None`
+/// for any other image.
+fn open(images: &Images, verification: &Verification<'_>, is_other: bool) -> Option<OpenImage> {
+    if !verification.lacks_only_a_base() || (!verification.differences.is_empty() && !is_other) {
         return None;
     }
     images.identify(verification.image.as_ref()?).firmware.open().cloned()
@@ -508,11 +515,9 @@ fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
 }
 
 fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, Failure> {
-    library.images().iter().find(|(_, known)| *known == name).map(|(sha256, _)| *sha256).ok_or_else(|| {
-        let mut known: Vec<&str> = library.images().values().map(String::as_str).collect();
-        known.sort_unstable();
+    library.image_named(name).ok_or_else(|| {
         let label = Kind::Usage.code("asmpatch::verify::unknown_image");
-        Failure::new(label, format!("unknown image {name:?}; known images: {}", known.join(", ")))
+        Failure::new(label, format!("unknown image {name:?}; known images: {}", library.image_names().join(", ")))
     })
 }
 

@@ -8,13 +8,14 @@ use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, is_run
 use asm2464::{Failure, Kind};
 use asm2464_chip::chip::boot::{self, Enumerated};
 use asm2464_chip::practice;
-use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use crate::patch::{Patch, PatchEffect};
+use crate::patch::{Library, Patch, PatchEffect};
 
 /// Number of hex digits that name a build of open firmware.
 const BUILD_DIGITS: usize = 8;
+/// The fewest digits by which git names a commit.
+const FEWEST_DIGITS: usize = 7;
 
 /// Base of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,7 @@ impl Firmware {
     /// Identifies an image: by the known image that it is made of and the patches in it, or else by what it enumerates as.
     pub(super) fn of(
         image: &Image,
+        library: &Library,
         made_of: Option<(Sha256Digest, &[&Patch])>,
         enumerated: impl FnOnce() -> Option<Enumerated>,
     ) -> Self {
@@ -55,7 +57,7 @@ impl Firmware {
             // Modified or not, it is no vendor image.
             _ if is_practice || version == practice.version() => Base::Practice,
             Some(_) => Base::Vendor,
-            None => OpenImage::enumerating(image, enumerated).map_or(Base::Unknown, Base::Open),
+            None => OpenImage::enumerating(image, library, enumerated).map_or(Base::Unknown, Base::Open),
         };
         let found = made_of.map_or(&[][..], |(_, patches)| patches);
         let patches = found.iter().map(|patch| patch.id.clone()).collect();
@@ -135,26 +137,48 @@ impl fmt::Display for Firmware {
 
 /// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
 // `--json` prints it as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize, Deserialize)]
-#[display("open firmware {} (build {build})", product.shown())]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "OpenJson", description = "What identifies open firmware."))]
 pub struct OpenImage {
     /// The product string that it enumerates with.
     pub product: String,
     /// The build that it reports.
-    // The commit in the product string, or else the first digits of the image's SHA-256.
+    // The commit in the product string, unless another image is known to be that build; else the first digits of the
+    // image's SHA-256.
     pub build: String,
     /// The VID:PID that it enumerates with.
     // Whatever the configuration blocks say.
     pub usb_id: UsbId,
+    /// The known image that it is, by its digest.
+    // `info` and `verify` print it beside this.
+    #[serde(skip)]
+    pub image: Option<String>,
+    /// The known image that it calls itself, though its digest is another's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<String>,
+}
+
+impl fmt::Display for OpenImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { product, build, claims, .. } = self;
+        let product = product.shown();
+        match claims {
+            Some(known) => write!(
+                f,
+                "open firmware that calls itself {product}, is not the known image {} (build {build})",
+                known.shown()
+            ),
+            None => write!(f, "open firmware {product} (build {build})"),
+        }
+    }
 }
 
 impl OpenImage {
     /// Boots the image on the chip model and reads its descriptors. `None` for any other firmware, and for an image
     /// longer than part 1, because open firmware is written to that part only. Source: openpilot's flasher.
-    pub fn of(image: &Image) -> Option<Self> {
-        Self::enumerating(image, || boot::enumerated(image))
+    pub fn of(image: &Image, library: &Library) -> Option<Self> {
+        Self::enumerating(image, library, || boot::enumerated(image))
     }
 
     /// The failure of open firmware that is longer than part 1.
@@ -165,22 +189,45 @@ impl OpenImage {
         Failure::new(Kind::BadInput.code("asmpatch::image::open_too_long"), message)
     }
 
-    fn enumerating(image: &Image, enumerated: impl FnOnce() -> Option<Enumerated>) -> Option<Self> {
+    fn enumerating(image: &Image, library: &Library, enumerated: impl FnOnce() -> Option<Enumerated>) -> Option<Self> {
         if image.file_len() > Part::One.max_len() {
             return None;
         }
-        let enumerated = enumerated().filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
-        let build = commit(&enumerated.product)
-            .map_or_else(|| image.sha256().to_string().chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
-        Some(Self { product: enumerated.product, usb_id: enumerated.usb_id, build })
+        let Enumerated { product, usb_id, .. } =
+            enumerated().filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
+        let sha256 = image.sha256();
+        let known = library.open_images().get(&sha256).map(|known| known.id.clone());
+        let claims = match known {
+            Some(_) => None,
+            None => library.open_images().values().find(|known| names_the_same(&known.product, &product)),
+        };
+        let claims = claims.map(|known| known.id.clone());
+        let build = match commit(&product).filter(|_| claims.is_none()) {
+            Some(commit) => commit.to_owned(),
+            None => sha256.to_string().chars().take(BUILD_DIGITS).collect(),
+        };
+        Some(Self { product, build, usb_id, image: known, claims })
     }
 }
 
 /// Extracts the commit of a product string such as `custom 1a2b3c4d-CLEAN`.
 fn commit(product: &str) -> Option<&str> {
+    hex_head(product).filter(|commit| commit.len() == BUILD_DIGITS)
+}
+
+/// The hex digits before the first hyphen of a build: a commit, or the beginning of one.
+fn hex_head(product: &str) -> Option<&str> {
     let build = open_build(product)?;
-    let (commit, _) = build.split_once('-').unwrap_or((build, ""));
-    (commit.len() == BUILD_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
+    let (head, _) = build.split_once('-').unwrap_or((build, ""));
+    head.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(head)
+}
+
+/// Whether two product strings name the same build: they are the same, or one commit begins with the other's digits, of
+/// which git prints seven at least.
+fn names_the_same(product: &str, other: &str) -> bool {
+    let [Some(one), Some(two)] = [product, other].map(hex_head) else { return product == other };
+    let len = one.len().min(two.len());
+    len >= FEWEST_DIGITS && one[..len].eq_ignore_ascii_case(&two[..len])
 }
 
 /// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
@@ -206,12 +253,12 @@ mod tests {
 
     use super::*;
     use crate::flash::backup::tests::sample_image;
-    use crate::patch::{Library, PatchSet, Selection, identify};
+    use crate::patch::{PatchSet, Selection, identify};
 
     fn identified(image: &Image, library: &Library) -> Firmware {
         let found = identify(library, image, image.sha256());
         let made_of = found.as_ref().map(|found| (found.base, &found.patches[..]));
-        Firmware::of(image, made_of, || boot::enumerated(image))
+        Firmware::of(image, library, made_of, || boot::enumerated(image))
     }
 
     #[test]
@@ -268,12 +315,52 @@ mod tests {
         }
     }
 
+    /// The practice image, or one with other code that calls itself `product`, which must be as long as the practice
+    /// image's.
+    fn open_named(product: Option<&str>) -> Image {
+        let mut image = practice::open_image();
+        if let Some(product) = product {
+            let at = image.body().windows(PRACTICE.len()).position(|bytes| bytes == PRACTICE.as_bytes()).unwrap();
+            assert!(image.replace(BodyOffset(at as u32), product.as_bytes()));
+            let end = image.body().len() as u32 - 1;
+            assert!(image.replace(BodyOffset(end), &[0x5A]));
+        }
+        image
+    }
+
+    const PRACTICE: &str = "custom practice";
+
+    #[test]
+    fn a_build_is_known_by_its_digest_and_its_name_is_only_what_it_calls_itself() {
+        let mut library = Library::default();
+        library.know_open(practice::open_image().sha256(), "ours", PRACTICE);
+        library.know_open(Sha256Digest::of(b"another"), "1a2b3c4", "custom 1a2b3c4d-CLEAN");
+        let of = |product: Option<&str>| OpenImage::of(&open_named(product), &library).unwrap();
+        let known = of(None);
+        assert_eq!((known.image.as_deref(), known.claims), (Some("ours"), None));
+        for (product, claims) in [
+            (PRACTICE, Some("ours")),
+            ("custom 1a2b3c4d", Some("1a2b3c4")),
+            ("custom 1A2B3C4-", Some("1a2b3c4")),
+            ("custom 1a2b3c5d", None),
+            ("custom 1a2b3c--", None),
+        ] {
+            let found = of(Some(product));
+            assert_eq!((found.image.as_deref(), found.claims.as_deref()), (None, claims), "{product}");
+            let words = found.to_string();
+            assert_eq!(words.contains("that calls itself custom "), claims.is_some(), "{words}");
+            assert_eq!(words.contains("is not the known image"), claims.is_some(), "{words}");
+            let digest = open_named(Some(product)).sha256().to_string();
+            assert_eq!(digest.starts_with(&found.build), claims.is_some() || !product.contains("1a2b3c5d"), "{words}");
+        }
+    }
+
     #[test]
     fn open_firmware_ends_where_part_1_does() {
         let open = practice::open_image();
         let mut body = open.body().to_vec();
         body.resize(body.len() + Part::One.max_len() - open.file_len(), 0);
-        let of = |body: &[u8]| OpenImage::of(&Image::from_body(body.to_vec()).unwrap());
+        let of = |body: &[u8]| OpenImage::of(&Image::from_body(body.to_vec()).unwrap(), &Library::default());
         assert!(of(open.body()).is_some() && of(&body).is_some());
         for more in [1, 2] {
             body.resize(body.len() + more, 0);
@@ -283,8 +370,11 @@ mod tests {
 
     #[test]
     fn other_firmware_is_not_taken_for_open_firmware() {
-        assert_eq!(OpenImage::of(&practice::image()), None);
+        assert_eq!(OpenImage::of(&practice::image(), &Library::default()), None);
         // The image jumps to itself.
-        assert_eq!(OpenImage::of(&Image::from_body([&[0x80, 0xFE][..], &[0; 600]].concat()).unwrap()), None);
+        assert_eq!(
+            OpenImage::of(&Image::from_body([&[0x80, 0xFE][..], &[0; 600]].concat()).unwrap(), &Library::default()),
+            None
+        );
     }
 }

@@ -143,7 +143,7 @@ impl Images {
             None => patch::identify(&self.library, image, sha256),
         };
         let made_of = found.as_ref().map(|found| (found.base, &found.patches[..]));
-        let firmware = Firmware::of(image, made_of, enumerated);
+        let firmware = Firmware::of(image, &self.library, made_of, enumerated);
         let identified = Arc::new(KnownImage { image: image.clone(), sha256, firmware });
         known.insert(sha256, Some(Arc::clone(&identified)));
         identified
@@ -164,7 +164,7 @@ impl Images {
         if let Some(image) = &verification.image {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.entry(sha256).or_insert_with(|| {
-                let firmware = Firmware::of(image, Some(made_of?), || None);
+                let firmware = Firmware::of(image, &self.library, Some(made_of?), || None);
                 Some(Arc::new(KnownImage { image: image.clone(), sha256, firmware }))
             });
         }

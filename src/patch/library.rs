@@ -17,6 +17,17 @@ pub struct Library {
     images: BTreeMap<Sha256Digest, String>,
     /// The known images by their versions.
     versions: BTreeMap<FirmwareVersion, Sha256Digest>,
+    /// The known builds of open firmware, which take no patches.
+    open: BTreeMap<Sha256Digest, KnownOpen>,
+}
+
+/// A known build of the open firmware.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownOpen {
+    /// Its name for people.
+    pub id: String,
+    /// The product string that it enumerates with.
+    pub product: String,
 }
 
 impl Library {
@@ -97,6 +108,16 @@ impl Library {
         self.versions.insert(version, sha256);
     }
 
+    /// Adds a build of the open firmware. Its digest makes it known; its product string is what others may claim.
+    pub fn know_open(&mut self, sha256: Sha256Digest, id: &str, product: &str) {
+        self.open.insert(sha256, KnownOpen { id: id.to_owned(), product: product.to_owned() });
+    }
+
+    /// Returns the known builds of open firmware.
+    pub const fn open_images(&self) -> &BTreeMap<Sha256Digest, KnownOpen> {
+        &self.open
+    }
+
     /// Returns the known image of this version. Another image of the version is a modified one.
     pub fn image_of_version(&self, version: FirmwareVersion) -> Option<Sha256Digest> {
         self.versions.get(&version).copied()
@@ -115,7 +136,22 @@ impl Library {
 
     /// Returns a known image's name, or the digest of an unknown one.
     pub fn image_name(&self, sha256: &Sha256Digest) -> String {
-        self.images.get(sha256).cloned().unwrap_or_else(|| sha256.to_string())
+        let open = || self.open.get(sha256).map(|open| open.id.clone());
+        self.images.get(sha256).cloned().or_else(open).unwrap_or_else(|| sha256.to_string())
+    }
+
+    /// Returns the known image of this name, open firmware included.
+    pub fn image_named(&self, name: &str) -> Option<Sha256Digest> {
+        let vendors = self.images.iter().find(|(_, known)| *known == name).map(|(sha256, _)| *sha256);
+        vendors.or_else(|| self.open.iter().find(|(_, known)| known.id == name).map(|(sha256, _)| *sha256))
+    }
+
+    /// Returns the names of all known images, sorted.
+    pub fn image_names(&self) -> Vec<&str> {
+        let open = self.open.values().map(|open| open.id.as_str());
+        let mut names: Vec<&str> = self.images.values().map(String::as_str).chain(open).collect();
+        names.sort_unstable();
+        names
     }
 }
 

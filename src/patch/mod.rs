@@ -51,7 +51,7 @@ pub use config_edits::{ConfigEdits, ConfigValue};
 pub use definition::{Hunk, HunkAddress, ImageHunks, Patch, PatchEffect};
 pub use elf::hunks_from_elf;
 pub use identify::{Identified, identify, not_a_base, unpatch};
-pub use library::Library;
+pub use library::{KnownOpen, Library};
 pub use on_image::{HunkOnImage, PatchOnImage};
 pub use receipt::{Receipt, ReceiptImage, ReceiptPatch};
 pub use set::{PatchSet, Patched, Selection};

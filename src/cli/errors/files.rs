@@ -255,6 +255,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::hunk",
         "something other than the patches changed these bytes; patch the original again";
     "asmpatch::verify::other_base", "verify it against the image that it was made from";
+    "asmpatch::verify::other_bytes",
+        "patch the original again; if the changes are your own, keep them as a patch: `make-patch`";
     "asmpatch::verify::other_receipt",
         "the image itself may be good: name its own receipt with `--receipt`, or move this one away";
     "asmpatch::verify::patch_digest",

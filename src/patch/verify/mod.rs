@@ -212,7 +212,20 @@ pub fn verify<'a>(library: &'a Library, image: &Image, expect: &Expectations<'_>
     }
     verification.image = Some(image.clone());
     check_expected(library, &file, expect, &mut verification);
+    // The bytes that differ say what is unknown of it.
+    if verification.lacks_only_a_base() && !verification.differences.is_empty() && !is_expected_open(library, expect) {
+        verification.findings.clear();
+        verification.find(
+            Kind::CheckFailed.code("asmpatch::verify::other_bytes"),
+            "it is not a known image, with or without the known patches: the bytes that differ are listed",
+        );
+    }
     verification
+}
+
+/// Whether a build of open firmware is expected.
+fn is_expected_open(library: &Library, expect: &Expectations<'_>) -> bool {
+    expect.image.is_some_and(|image| library.open_images().contains_key(&image))
 }
 
 /// Checks a file against the given expectations.
@@ -227,6 +240,17 @@ fn check_expected<'a>(
     {
         let (expected, found) = (library.image_name(&expected), library.image_name(&found));
         let message = format!("the base image is {found}, expected {expected}");
+        verification.find(Kind::CheckFailed.code("asmpatch::verify::other_base"), message);
+    }
+    // Open firmware takes no patches: it is the known image byte for byte, or another one. That says more than that it is
+    // unknown.
+    if let Some(known) = expect.image.and_then(|expected| library.open_images().get(&expected))
+        && expect.image != Some(verification.sha256)
+        && verification.base.is_none()
+        && verification.image.is_some()
+    {
+        let message = format!("it is not the known image {}: its SHA-256 is {}", known.id, verification.sha256);
+        verification.findings.clear();
         verification.find(Kind::CheckFailed.code("asmpatch::verify::other_base"), message);
     }
     // An intact image, or one of another length, was not changed since the receipt was written.

@@ -86,6 +86,36 @@ fn an_unknown_image_is_described_by_the_known_one_its_patches_and_its_other_byte
 }
 
 #[test]
+fn bytes_that_are_shown_are_not_asked_for_again() {
+    let (library, ..) = patched();
+    let mut other = practice::image();
+    assert!(other.replace(BodyOffset(0x5878), &[0x77]));
+    let available: Option<Originals<'_>> = Some(&practice_original);
+    for (originals, code) in [(available, "other_bytes"), (None, "unknown_base")] {
+        let expect = Expectations { originals, ..Default::default() };
+        let found = verify(&library, &other, &expect);
+        assert_eq!((codes(&found.findings), found.differences.is_empty()), (vec![code], originals.is_none()));
+    }
+}
+
+#[test]
+fn open_firmware_is_the_known_build_by_its_digest_alone() {
+    let mut library = Library::of_repository().unwrap();
+    let known = practice::open_image();
+    library.know_open(known.sha256(), "ours", "custom practice");
+    let mut other = known.clone();
+    assert!(other.replace(BodyOffset(known.body().len() as u32 - 1), &[0x5A]));
+    let original = |_: &Sha256Digest| Some(practice::open_image());
+    let expect = Expectations { image: library.image_named("ours"), originals: Some(&original), ..Default::default() };
+    assert!(verify(&library, &known, &expect).is_unknown_alone());
+    let found = verify(&library, &other, &expect);
+    assert_eq!(codes(&found.findings), ["other_base"]);
+    let message = found.findings[0].to_string();
+    assert!(message.starts_with("it is not the known image ours: its SHA-256 is "), "{message}");
+    assert!(!found.differences.is_empty());
+}
+
+#[test]
 fn half_an_image_in_a_valid_container_is_named_as_such() {
     let (library, ..) = patched();
     let words = |body: &[u8], originals| {

@@ -145,7 +145,13 @@ fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
 
 #[test]
 fn the_old_firmware_shows_its_old_id_or_the_configured_one_if_another_kind_was_written() {
-    let open = OpenImage { product: "open".to_owned(), build: "1".to_owned(), usb_id: "3801:0001".parse().unwrap() };
+    let open = OpenImage {
+        product: "open".to_owned(),
+        build: "1".to_owned(),
+        usb_id: "3801:0001".parse().unwrap(),
+        image: None,
+        claims: None,
+    };
     let other = UsbId::BOOT_LOADER;
     for (open, id, is_known) in [
         (None, UsbId::STOCK, true),

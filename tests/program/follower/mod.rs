@@ -410,8 +410,8 @@ fn each_printed_step_can_be_followed_as_it_is_printed() {
         unreached.retain(|code| found.codes.contains(code));
         reached_by_none.clear();
     }
-    let text = differences(&found.faults, &known, "known.txt")
-        + &differences(&reached_by_none, &unreached, "unreached.txt");
+    let text =
+        differences(&found.faults, &known, "known.txt") + &differences(&reached_by_none, &unreached, "unreached.txt");
     assert!(text.is_empty(), "\n{text}");
 }
 

@@ -483,13 +483,18 @@ impl Player<'_> {
             let (device, first) = (format!("virtual:{}", self.history.unit_name), self.world.flash(self.history.start));
             let is_own = |path: &&PathBuf| path.ends_with(PAST_OWN) || is_backup_of(path, &device, &first);
             let backup = found.iter().filter(is_own).find(|path| **path != earlier).or(found.get(&earlier));
-            let flash = |option: &str, value: &OsStr| {
-                let options = [OsStr::new("--no-backup"), option.as_ref(), value];
-                self.line("flash", &options, &[self.history.image_name])
+            let flash = |consent: Option<&str>, option: &str, value: &OsStr| {
+                let consent = consent.map(OsStr::new);
+                let options = [OsStr::new("--no-backup")].into_iter().chain(consent).chain([option.as_ref(), value]);
+                self.line("flash", &options.collect::<Vec<_>>(), &[self.history.image_name])
             };
             let line = match (self.history.job, backup) {
-                (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => flash("--config-from", backup.as_ref()),
-                (Job::Flash { .. }, None) => flash("--serial", DOCUMENTED_SERIAL.as_ref()),
+                (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => {
+                    flash(None, "--config-from", backup.as_ref())
+                }
+                (Job::Flash { .. }, None) => {
+                    flash(Some("--clone-identity=usb4"), "--serial", DOCUMENTED_SERIAL.as_ref())
+                }
                 (_, backup) => {
                     let is_back = self.history.goes_back || self.history.job == Job::SetSerial;
                     let backup = if is_back { backup } else { found.get(&earlier) };

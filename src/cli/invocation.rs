@@ -151,6 +151,8 @@ struct Spec {
     /// Another way to write it: `-o`.
     short: Option<String>,
     takes_value: bool,
+    /// Whether its value is written behind `=`, because another word would not be taken for it.
+    takes_equals: bool,
 }
 
 /// The arguments of each subcommand, by its names with spaces between: `config set`.
@@ -175,6 +177,7 @@ fn read_specs(command: &clap::Command, path: &str, into: &mut BTreeMap<String, V
             name: name.or_else(|| short.clone()),
             short,
             takes_value: arg.get_action().takes_values(),
+            takes_equals: arg.is_require_equals_set(),
         });
     }
     into.insert(path.to_owned(), specs);
@@ -434,7 +437,7 @@ impl Command {
         let mut command = Self { subcommand, given: Vec::new(), tail: tail.to_owned() };
         while let Some(word) = words.next() {
             command = match word.to_str().and_then(|name| command.spec_named(name)) {
-                Some(spec) if !spec.takes_value => command.push(spec, OsString::new()),
+                Some(spec) if !spec.takes_value || spec.takes_equals => command.push(spec, OsString::new()),
                 Some(spec) => command.push(spec, words.next().unwrap_or_default()),
                 None => command.operand(word),
             };
@@ -545,9 +548,9 @@ impl Command {
         for Given { spec, values } in options {
             let Some(name) = &spec.name else { continue };
             for value in values {
-                if !spec.takes_value {
+                if !spec.takes_value || (spec.takes_equals && value.is_empty()) {
                     words.push(name.into());
-                } else if begins_with_dash(value) {
+                } else if spec.takes_equals || begins_with_dash(value) {
                     let mut word = OsString::from(name);
                     word.push("=");
                     word.push(value);

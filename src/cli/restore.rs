@@ -12,12 +12,14 @@ use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::atomic;
+use serde::Serialize;
 
 use super::advice::AdvicePart;
 use super::arguments::PatchDirs;
 use super::context::Context;
 use super::flash::steps::{WordedStep, lines};
 use super::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
+use super::print;
 use crate::cli::errors::{Advised, Exit};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.
@@ -32,7 +34,7 @@ use crate::cli::errors::{Advised, Exit};
 pub struct Args {
     /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of its flash with both blocks and an image.
     /// Without it, lists the unit's own backups, and writes nothing.
-    #[arg(value_name = "DIR", required_if_eq_any = [("yes", "true"), ("json", "true")])]
+    #[arg(value_name = "DIR", required_if_eq("yes", "true"))]
     folder: Option<PathBuf>,
 
     #[command(flatten)]
@@ -46,7 +48,11 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let Some(folder) = &args.folder else {
         let own = own_backups(Vec::new(), args, context)?;
-        lines(&own).iter().for_each(|line| outln!("{line}"));
+        if args.writing.json {
+            print::json_each(&own);
+        } else {
+            lines(&words(own)).iter().for_each(|line| outln!("{line}"));
+        }
         return Ok(Exit::Done);
     };
     let backup = match backup_folder::load_any(folder) {
@@ -89,27 +95,52 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     run.carry_out(units, &job)
 }
 
-/// Returns the commands that write back what may be the unit's own backups, in words: those in the places for backups and
-/// in the folders `beside` what was named.
+/// The backups that fit a unit.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct OwnBackupsJson {
+    /// The unit's port, as `--device` takes it.
+    device: String,
+    /// Where its backups are, in words, or where none is.
+    found: String,
+    /// The commands that write them back, and the steps that let asmpatch look at what can't be read, in the order in
+    /// which to try them.
+    recovery: Vec<WordedStep>,
+}
+
+impl print::Document for OwnBackupsJson {}
+
+/// Returns the commands that write back what may be a unit's own backups: those in the places for backups and in the
+/// folders `beside` what was named.
 ///
 /// # Errors
 /// Fails if the unit can't be read, and on Ctrl-C.
-fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<Vec<WordedStep>, AnyFailure> {
+fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<Vec<OwnBackupsJson>, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let places = run.backup_places().and_beside(beside);
     let filed = places.search();
-    let mut words = Vec::new();
+    let mut units = Vec::new();
     for (location, own) in run.own_backups(&filed, &images)? {
-        let run = &context.invocation.at(&location);
-        if own.iter().any(NextStep::uses_backup) {
-            words.push(WordedStep::hands(format!("{location}: backups that fit this unit")));
+        let found = if own.iter().any(NextStep::uses_backup) {
+            "backups that fit this unit".to_owned()
         } else {
-            words.push(WordedStep::hands(format!("{location}: no backup in {} is this unit's own", places.shown())));
-        }
-        words.extend(WordedStep::each(&own, run));
+            format!("no backup in {} is this unit's own", places.shown())
+        };
+        let recovery = WordedStep::each(&own, &context.invocation.at(&location));
+        units.push(OwnBackupsJson { device: location.to_string(), found, recovery });
     }
-    Ok(words)
+    Ok(units)
+}
+
+/// The same as steps, each unit's below a line that names it.
+fn words(units: Vec<OwnBackupsJson>) -> Vec<WordedStep> {
+    let mut words = Vec::new();
+    for OwnBackupsJson { device, found, recovery } in units {
+        words.push(WordedStep::hands(format!("{device}: {found}")));
+        words.extend(recovery);
+    }
+    words
 }
 
 /// Returns the error for a folder or a file that is no backup. Its advice has the commands for the unit's own ones: those
@@ -117,7 +148,7 @@ fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<V
 fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
     let beside = vec![folder.to_owned(), atomic::folder_of(folder).to_owned()];
     let own = match own_backups(beside, args, context) {
-        Ok(own) => own,
+        Ok(own) => words(own),
         Err(why) if why.kind() == Kind::Interrupted => return why,
         Err(why) => {
             let purpose = format!("asmpatch couldn't look for the unit's own backups: {why}. List those of all units");

@@ -19,11 +19,12 @@ use derive_more::Display;
 use super::access::{UnitBlocks, is_readable};
 use super::backup::{BackedUpUnit, Backup};
 use super::backup_folder::{self, Filed};
-use super::decide::{LaterCommands, line_change, permissions};
+use super::consent::{Permission, Waiver};
+use super::decide::{LaterCommands, line_change, unproven_permission};
 use super::identity::{UnitIdentity, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
 use crate::fetch::OPEN_IMAGE;
-use crate::image::{Firmware, Images, Proof, Rewritable};
+use crate::image::{Firmware, Images};
 use crate::unit::facts::differing;
 
 /// Maximum number of backups that are offered.
@@ -52,6 +53,10 @@ pub enum Fit {
     /// placeholder.
     #[display("it has this unit's serial number, which other units have, too")]
     SharedSerial,
+    /// The USB4 identity agrees, and the serial number is another: an earlier one of this unit's, or another unit's of a
+    /// maker who gave several units one USB4 identity.
+    #[display("it has this unit's USB4 identity, and another serial number")]
+    OtherSerial,
     /// The port agrees, and nothing else does.
     #[display("it was taken at this port; nothing else matches")]
     PortOnly,
@@ -66,7 +71,8 @@ pub struct FittingBackup {
     pub fit: Fit,
     /// Whether it has an identity that only one unit has. The known blocks would replace that identity.
     pub has_identity: bool,
-    /// Whether the unit's boot loader shows another serial number. Replacing that one needs a permission.
+    /// Whether the unit has another serial number, or its boot loader shows one. Replacing that one needs a permission,
+    /// unless the backup certainly has an earlier one of the unit's.
     pub replaces_serial: bool,
 }
 
@@ -114,12 +120,26 @@ pub fn fitting(
     let is_given = shown.is_some() && shown.as_deref() == given;
     let was_stopped = is_given && units_here.len() <= 1 && !is_serial_known;
 
+    // The serial numbers that go with the unit's USB4 identity. A unit that got another number has two; three are those
+    // of several units.
+    let mut numbers: BTreeSet<Option<String>> = [own.serial.clone()].into();
+    let of_unit =
+        filed.iter().map(FiledBackup::identity).filter(|theirs| theirs.usb4.is_some() && theirs.usb4 == own.usb4);
+    numbers.extend(of_unit.map(|theirs| theirs.serial));
+    numbers.remove(&None);
+    let is_earlier = |serial: &str| numbers.len() <= 2 && !is_placeholder(serial) && !is_elsewhere(serial);
+
     let mut found = Vec::new();
     for backup in filed {
         let theirs = backup.identity();
         let is_from_here = backup.unit.device == device;
         let fit = match (own.usb4, theirs.usb4) {
-            (Some(own), Some(theirs)) if own == theirs => Fit::Certain,
+            (Some(one), Some(other)) if one == other => {
+                match differing(own.serial.as_deref(), theirs.serial.as_deref()) {
+                    Some((_, earlier)) if !(is_from_here && is_earlier(earlier)) => Fit::OtherSerial,
+                    _ => Fit::Certain,
+                }
+            }
             // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
             (Some(_), Some(_)) => continue,
             _ if has_serial(&theirs) => {
@@ -134,12 +154,14 @@ pub fn fitting(
             _ if was_stopped => Fit::Certain,
             _ => Fit::PortOnly,
         };
-        let replaced = differing(shown.clone(), backup.given_identity().serial);
+        let is_boot_loader = unit.state == BridgeState::BootLoader;
+        let now = if is_boot_loader { shown.clone() } else { own.serial.clone() };
+        let is_replaced = differing(now, backup.given_identity().serial).is_some();
         let fitting = FittingBackup {
             filed: backup.clone(),
             fit,
             has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
-            replaces_serial: unit.state == BridgeState::BootLoader && replaced.is_some(),
+            replaces_serial: is_replaced && (is_boot_loader || fit != Fit::Certain),
         };
         let rank = (fit, !is_from_here, Reverse(backup.written), backup.folder.clone());
         found.push((rank, fitting));
@@ -163,12 +185,12 @@ pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
 
 impl FiledBackup {
     /// The identity that the backup gives a unit, including values that every unit gets.
-    fn given_identity(&self) -> UnitIdentity {
+    pub(super) fn given_identity(&self) -> UnitIdentity {
         UnitIdentity::of(self.blocks.each_ref().map(Some))
     }
 
     /// The values that identify only the unit of this backup.
-    fn identity(&self) -> UnitIdentity {
+    pub(super) fn identity(&self) -> UnitIdentity {
         self.given_identity().own()
     }
 
@@ -211,36 +233,44 @@ pub fn offers(
         let is_certain = found.fit == Fit::Certain;
         let only_if = if is_certain { None } else { Some(found.clone()) };
         let mut steps = Vec::new();
-        if let Some((firmware, unproven)) = restoring(&backup, location, images) {
-            let other_line = found.filed.version().is_some_and(|to| line_change(&ran, to).is_some());
-            let permissions = permissions(unproven, found.replaces_serial, other_line);
+        if let Some((firmware, mut permissions)) = restoring(&backup, location, images) {
+            if found.replaces_serial {
+                permissions.push(Permission::CloneIdentity(Waiver::Serial));
+            }
+            if found.filed.version().is_some_and(|to| line_change(&ran, to).is_some()) {
+                permissions.push(Permission::OtherLine);
+            }
             let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
             let why = Why::GoBackTo { taken: found.filed.written, firmware };
-            steps.push(NextStep { why, only_if: only_if.clone(), act });
+            steps.push(NextStep { only_if: only_if.clone(), ..NextStep::new(why, act) });
         }
         if matches!(invoked, None | Some((Writes::Image, _))) {
             let mut later = invoked.map(|(_, later)| later.clone()).unwrap_or_default();
-            // If a certain backup has another serial number, the command sets the one that the unit shows now.
-            let clones = found.replaces_serial && !is_certain;
-            for permission in permissions(is_foreign(&backup, location), clones, false) {
-                if !later.again.contains(&permission) {
-                    later.again.push(permission);
-                }
+            let mut permissions = BTreeSet::from_iter(later.with_blocks);
+            if is_foreign(&backup, location) {
+                permissions.insert(Permission::Unproven);
             }
+            // If a certain backup has another serial number, the command sets the one that the unit shows now.
+            if found.replaces_serial && !is_certain {
+                permissions.insert(Permission::CloneIdentity(Waiver::Serial));
+            }
+            later.with_blocks = permissions.into_iter().collect();
             let blocks_from = Some(found.filed.folder.clone());
             let is_chosen = invoked.is_some();
             let act = if is_chosen {
-                later.again(blocks_from, BackupFirst::No)
+                later.with_blocks_from(found.filed.folder.clone(), BackupFirst::No)
             } else {
                 let image = ImageRef::Known(OPEN_IMAGE.to_owned());
-                Act::Flash { image, permissions: later.again, blocks_from, backs_up: false }
+                Act::Flash { image, permissions: later.with_blocks, blocks_from, backs_up: false }
             };
-            let flash = NextStep { why: Why::WithBlocks, only_if, act };
+            let flash = NextStep { only_if, ..NextStep::new(Why::WithBlocks, act) };
             // Going back needs no choice of an image, so it comes first where nobody has chosen one.
             steps.insert(if is_chosen { 0 } else { steps.len() }, flash);
         }
         offers.extend(steps);
     }
+    // Each is a way of its own.
+    offers.iter_mut().skip(1).for_each(|step| step.is_alternative = true);
     if backups.len() > MOST_OFFERED {
         offers.push(NextStep::new(Why::SeeBackups, Act::Backups));
     }
@@ -290,16 +320,19 @@ fn is_foreign(backup: &Backup, location: &Location) -> bool {
     backup.unit.is_virtual() && !location.is_virtual()
 }
 
-/// Returns the firmware in this backup, and whether `restore` writes it only as unproven; `None` if it would refuse the
+/// Returns the firmware in this backup, and the permissions that `restore` needs for it; `None` if it would refuse the
 /// backup anyway.
-fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(Firmware, bool)> {
+fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(Firmware, Vec<Permission>)> {
     let known = images.identify(&backup.firmware().ok()?);
-    let unproven = match images.proof(&known).as_deref() {
-        Some(Proof { rewritable: Rewritable::No(_), .. }) => return None,
-        Some(proof) => !proof.unproven(location.is_virtual()).is_empty(),
-        None => known.firmware.is_practice() && !location.is_virtual(),
+    let mut permissions = match images.proof(&known).as_deref() {
+        Some(proof) => unproven_permission(proof, location)?,
+        None if known.firmware.is_practice() && !location.is_virtual() => vec![Permission::Unproven],
+        None => Vec::new(),
     };
-    Some((known.firmware.clone(), unproven || is_foreign(backup, location)))
+    if is_foreign(backup, location) && permissions.is_empty() {
+        permissions.push(Permission::Unproven);
+    }
+    Some((known.firmware.clone(), permissions))
 }
 
 #[cfg(test)]
@@ -307,7 +340,7 @@ pub(crate) mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use asm2464::firmware::{BodyOffset, known_blocks};
+    use asm2464::firmware::{Bank, BodyOffset, CodeAddress, Image, known_blocks};
     use asm2464::flash::Slot;
     use asm2464_chip::practice;
 
@@ -477,6 +510,64 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn an_earlier_serial_number_is_the_units_own_at_its_port_unless_the_usb4_identity_is_a_template() {
+        let now = UnitInfo { state: BridgeState::Vendor, ..unit("3-1", "NEW") };
+        let blocks = [Some(block_zero("NEW")), Some(block_one(1))];
+        let fit = |all: &[FiledBackup], connected: &[UnitInfo]| {
+            let found = fitting(&now, &blocks, None, all, connected);
+            found.into_iter().find(|found| found.filed.folder == Path::new("old")).unwrap().fit
+        };
+        let of = |folder: &str, port: &str, serial: &str| filed(folder, port, [block_zero(serial), block_one(1)]);
+        let old = of("old", "3-1", "OLD");
+        assert_eq!(fit(std::slice::from_ref(&old), &[]), Fit::Certain);
+        assert_eq!(fit(&[old.clone(), of("now", "3-1", "NEW"), of("again", "5-5", "OLD")], &[]), Fit::Certain);
+        // Another port, a third number with the same USB4 identity, a unit that shows the number, a placeholder.
+        assert_eq!(fit(&[of("old", "5-4", "OLD")], &[]), Fit::OtherSerial);
+        assert_eq!(fit(&[old.clone(), of("third", "3-1", "THIRD")], &[]), Fit::OtherSerial);
+        assert_eq!(fit(std::slice::from_ref(&old), &[now.clone(), unit("3-2", "OLD")]), Fit::OtherSerial);
+        assert_eq!(fit(&[of("old", "3-1", "AABBCCDD0031")], &[]), Fit::OtherSerial);
+    }
+
+    #[test]
+    fn a_backup_that_would_replace_the_units_own_number_comes_with_the_consent_that_restore_asks_for() {
+        let now = UnitInfo { state: BridgeState::Vendor, ..unit("3-1", "LAB-07") };
+        let replaces = |one: BlockBytes, backup: FiledBackup| {
+            let found = fitting(&now, &[Some(block_zero("LAB-07")), Some(one)], None, &[backup], &[]);
+            (found[0].fit, found[0].replaces_serial)
+        };
+        // The known USB4 identity proves nothing.
+        let known = *known_blocks()[1].bytes();
+        let before = filed("before", "3-1", [block_zero("FACTORY"), known]);
+        assert_eq!(replaces(known, before), (Fit::PortOnly, true));
+        let before = filed("before", "3-1", [block_zero("FACTORY"), block_one(1)]);
+        assert_eq!(replaces(block_one(1), before), (Fit::Certain, false));
+        let same = filed("same", "5-4", [block_zero("LAB-07"), known]);
+        assert_eq!(replaces(known, same), (Fit::Certain, false));
+    }
+
+    #[test]
+    fn a_backup_that_restore_refuses_is_not_offered_and_a_virtual_units_goes_to_a_port_only_as_unproven() {
+        let images = Images::from(crate::embedded::patches().unwrap());
+        let (port, software): (Location, Location) = ("1-2".parse().unwrap(), "virtual:u".parse().unwrap());
+        let [zero, one] = known_blocks();
+        let of = |image: &Image| {
+            let slot = Slot::of([zero.bytes(), one.bytes()], &image.to_file());
+            Backup { blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec), ..sample_backup() }
+        };
+        let open = of(&practice::open_image());
+        assert_eq!(restoring(&open, &port, &images).unwrap().1, []);
+        let mut virtual_units = open.clone();
+        virtual_units.unit.device = "virtual:other".to_owned();
+        assert_eq!(restoring(&virtual_units, &port, &images).unwrap().1, [Permission::Unproven]);
+        assert_eq!(restoring(&virtual_units, &software, &images).unwrap().1, []);
+        // E1 does nothing there, so no command could replace it.
+        let mut bricks = practice::image();
+        assert!(bricks.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
+        images.prove(&bricks).unwrap();
+        assert!(restoring(&of(&bricks), &port, &images).is_none());
+    }
+
+    #[test]
     fn open_firmwares_serial_number_is_not_compared_with_a_blocks() {
         let unit = UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-1", "A") };
         assert_eq!(fits(&unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);
@@ -504,7 +595,7 @@ pub(crate) mod tests {
             let [zero, one] = known_blocks();
             let slot = Slot::of([zero.bytes(), one.bytes()], &image.to_file());
             let backup = Backup { blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec), ..sample_backup() };
-            restoring(&backup, &"1-2".parse().unwrap(), &images).unwrap().1
+            !restoring(&backup, &"1-2".parse().unwrap(), &images).unwrap().1.is_empty()
         };
         assert_eq!((of(b"custom practice"), of(b"tinier practice")), (false, true));
     }

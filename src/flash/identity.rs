@@ -1,13 +1,11 @@
 //! Identity of units: the serial number and the USB4 identity, and a neutral one for a board that has none.
 
-use asm2464::firmware::{
-    BlockIndex, BridgeState, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks,
-};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks};
 use asm2464::flash::BlockBytes;
 use asm2464::{Failure, Kind};
-use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
+use super::consent::Waiver;
 use crate::unit::facts::differing;
 
 /// Bytes of a serial number that is drawn, written as twice as many digits, and of a USB4 unique ID.
@@ -52,13 +50,13 @@ impl UnitIdentity {
         }
     }
 
-    /// Returns the part of this unit's own identity that `planned` would replace with another unit's.
-    pub fn taken_by(&self, planned: &Self) -> Option<Cloned> {
+    /// Returns the parts of this unit's own identity that `planned` would replace with another unit's.
+    pub fn taken_by(&self, planned: &Self) -> Vec<Cloned> {
         let own = self.own();
-        if let Some((own, new)) = differing(own.serial, planned.serial.clone()) {
-            return Some(Cloned::OtherSerial { own, new });
-        }
-        differing(own.usb4, planned.usb4).map(|_| Cloned::OtherUsb4)
+        let serial = differing(own.serial, planned.serial.clone());
+        let serial = serial.map(|(own, new)| Cloned::OtherSerial { own, new });
+        let usb4 = differing(own.usb4, planned.usb4).map(|_| Cloned::OtherUsb4);
+        serial.into_iter().chain(usb4).collect()
     }
 
     /// Whether both have the same USB4 identity, which only one unit may have.
@@ -70,11 +68,6 @@ impl UnitIdentity {
 /// Whether a serial number identifies no unit: it is empty, or the boot loader's zeros.
 pub fn is_nobodys(serial: &str) -> bool {
     serial.bytes().all(|byte| byte == b'0')
-}
-
-/// Whether a unit shows a blank flash: its boot loader, without a serial number in block 0.
-pub(super) fn is_blank_board(unit: &UnitInfo) -> bool {
-    unit.state == BridgeState::BootLoader && is_nobodys(unit.serial())
 }
 
 /// Number of significant digits that a placeholder's counter has at most.
@@ -157,6 +150,16 @@ pub enum Cloned {
     /// Other units, at these ports, have this USB4 identity, or get it in the same run.
     #[display("the USB4 identity that {} would have too", _0.join(", "))]
     SharedUsb4(Vec<String>),
+}
+
+impl Cloned {
+    /// What the user has to waive.
+    pub const fn waiver(&self) -> Waiver {
+        match self {
+            Self::OtherSerial { .. } | Self::SharedSerial { .. } => Waiver::Serial,
+            Self::OtherUsb4 | Self::SharedUsb4(_) => Waiver::Usb4,
+        }
+    }
 }
 
 /// The serial numbers that several units share, each with the units' ports, in order of appearance.
@@ -251,9 +254,10 @@ mod tests {
     #[test]
     fn a_unit_with_an_identity_of_its_own_loses_it_to_that_of_another() {
         let own = unit("MINE", Some(1));
-        assert_eq!(own.taken_by(&own), None);
-        assert!(matches!(own.taken_by(&unit("YOURS", Some(1))), Some(Cloned::OtherSerial { .. })));
-        assert_eq!(own.taken_by(&unit("MINE", Some(2))), Some(Cloned::OtherUsb4));
+        assert_eq!(own.taken_by(&own), []);
+        assert!(matches!(own.taken_by(&unit("YOURS", Some(1)))[..], [Cloned::OtherSerial { .. }]));
+        assert_eq!(own.taken_by(&unit("MINE", Some(2))), [Cloned::OtherUsb4]);
+        assert!(matches!(own.taken_by(&unit("YOURS", Some(2)))[..], [Cloned::OtherSerial { .. }, Cloned::OtherUsb4]));
     }
 
     #[test]
@@ -261,11 +265,11 @@ mod tests {
         let [zero, one] = known_blocks();
         let known = UnitIdentity::of([Some(zero.bytes()), Some(one.bytes())]);
         assert_eq!(known.serial.as_deref(), Some("AAAABBBB0060"));
-        assert_eq!(known.taken_by(&unit("MINE", Some(1))), None);
+        assert_eq!(known.taken_by(&unit("MINE", Some(1))), []);
         assert!(!known.shares_usb4_with(&known));
         let own = unit("MINE", Some(1));
         assert!(own.shares_usb4_with(&unit("YOURS", Some(1))) && !own.shares_usb4_with(&unit("MINE", Some(2))));
-        assert_eq!(UnitIdentity::of([None, None]).taken_by(&unit("MINE", Some(1))), None);
+        assert_eq!(UnitIdentity::of([None, None]).taken_by(&unit("MINE", Some(1))), []);
     }
 
     #[test]

@@ -19,7 +19,8 @@
 //! - [`plan`] computes every byte that will be written, from a proved image ([`Proof`](crate::image::Proof)) and the
 //!   blocks of the unit, of a [`backup`], of a [copy of a flash](crate::file_kind::flash_copy), or
 //!   [neutral](identity::neutral_blocks) ones.
-//! - [`decide`] compares plans with what was seen, with the other units, and with what the user permits. It is pure.
+//! - [`needs`] collects what keeps a write from being carried out, and what it takes from a unit; [`decide`] holds that
+//!   against what the user permits ([`consent`]). Both are pure.
 //! - [`run`] carries a plan out, in three phases that are types: only a unit that was prepared and then seen to be the
 //!   same has a function that writes. It reports to a [`FlashProgress`](progress::FlashProgress). [`changes`] is the order
 //!   in which the flash's contents change, and [`behaviour`] tells what runs afterwards.
@@ -54,11 +55,13 @@ pub mod backup;
 pub mod backup_folder;
 pub mod behaviour;
 pub mod changes;
+pub mod consent;
 pub mod decide;
 pub mod error;
 pub mod fitting;
 pub mod identity;
 pub mod job;
+pub mod needs;
 pub mod observe;
 pub mod plan;
 pub mod progress;

@@ -12,7 +12,7 @@ use derive_more::Display;
 
 use super::access::{UnitBlocks, is_readable};
 use super::backup::Backup;
-use super::identity::UnitIdentity;
+use super::identity::{UnitIdentity, is_nobodys};
 use crate::image::{OpenImage, Proof};
 
 /// Source of a planned configuration block, before the edits.
@@ -81,8 +81,8 @@ impl BlockPlan {
 pub struct ChosenSerial {
     /// The serial number.
     pub text: String,
-    /// Whether the run drew it, because there was no other. A backup's blocks then take precedence.
-    pub is_drawn: bool,
+    /// Whether it is drawn, or what the unit shows, because there was no other. A backup's blocks then take precedence.
+    pub yields: bool,
 }
 
 /// Everything that will be written to one unit, and how it must come back.
@@ -123,7 +123,8 @@ impl FlashPlan {
         Self::flash_with(attached, unit, backup, None, image, edit)
     }
 
-    /// As [`FlashPlan::flash`], with the neutral blocks, if they are given, in place of the known ones.
+    /// As [`FlashPlan::flash`], with the neutral blocks, if they are given, in place of the known ones. A known block 0
+    /// gets the serial number that the unit shows.
     ///
     /// # Errors
     /// If the edit does not fit its field.
@@ -137,7 +138,7 @@ impl FlashPlan {
     ) -> Result<Self, Failure> {
         let (stand_ins, stand_in) = match neutral {
             Some(neutral) => (neutral, BlockSource::Neutral),
-            None => (known_blocks(), BlockSource::Known),
+            None => (known_blocks_for(&attached)?, BlockSource::Known),
         };
         let [zero, one] = stand_ins;
         let (zero, zero_source) = kept_block(BlockIndex::Zero, &unit, backup).unwrap_or((zero, stand_in));
@@ -233,6 +234,18 @@ impl FlashPlan {
     }
 }
 
+/// The known blocks, with the serial number that this unit shows if the field takes it.
+fn known_blocks_for(unit: &UnitInfo) -> Result<[ConfigBlock; 2], Failure> {
+    let [mut zero, one] = known_blocks();
+    // Open firmware shows the chip's serial number.
+    let is_block_0s = unit.state != BridgeState::OpenFirmware;
+    let shown = unit.serial();
+    if is_block_0s && !is_nobodys(shown) && ConfigField::Serial.accepts(shown) {
+        zero.set_text(ConfigField::Serial, shown)?;
+    }
+    Ok([zero, one])
+}
+
 /// Whether other blocks have to stand in for one that neither the backup nor the unit has.
 pub fn needs_stand_in(unit: &UnitBlocks, backup: Option<&Backup>) -> bool {
     BlockIndex::ALL.into_iter().any(|index| kept_block(index, unit, backup).is_none())
@@ -315,11 +328,34 @@ mod tests {
     #[test]
     fn a_unit_without_a_block_that_holds_gets_the_known_ones_and_the_plan_says_so() {
         for unit in [[None, None], [Some([0xFF; CONFIG_BLOCK_LEN]); 2]] {
-            let plan = FlashPlan::flash(attached(BridgeState::BootLoader), unit, None, &proof(), identity).unwrap();
+            let nobodys = UnitInfo { serial: Some("000000000000".to_owned()), ..attached(BridgeState::BootLoader) };
+            let plan = FlashPlan::flash(nobodys, unit, None, &proof(), identity).unwrap();
             assert_eq!(plan.blocks[0].source, BlockSource::Known);
             assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
             assert!(plan.blocks.iter().all(BlockPlan::differs));
             assert!(plan.has_known_serial() && !plan.reads_back());
+        }
+    }
+
+    #[test]
+    fn the_serial_number_that_a_unit_shows_is_written_into_the_known_block_if_the_field_takes_it() {
+        let serial = |state, shown: &str| {
+            let shows = UnitInfo { serial: Some(shown.to_owned()), ..attached(state) };
+            let plan = FlashPlan::flash(shows, [None, None], None, &proof(), identity).unwrap();
+            assert!(plan.blocks[0].changes.iter().all(|change| change.field != "serial"), "{:?}", plan.blocks[0]);
+            plan.serial().unwrap()
+        };
+        for state in [BridgeState::BootLoader, BridgeState::Vendor] {
+            assert_eq!(serial(state, "OWNERS5"), "OWNERS5");
+            assert_eq!(serial(state, "AAAABBBB0012"), "AAAABBBB0012", "a maker's number stays, too");
+        }
+        for (state, nobodys) in [
+            (BridgeState::OpenFirmware, "OWNERS5"),
+            (BridgeState::BootLoader, "000000000000"),
+            (BridgeState::BootLoader, "longer than twenty characters"),
+            (BridgeState::BootLoader, "Gr\u{f6}\u{df}e"),
+        ] {
+            assert_eq!(serial(state, nobodys), "AAAABBBB0060", "{nobodys}");
         }
     }
 

@@ -10,6 +10,8 @@ use asm2464_host::bridge::Location;
 use derive_more::Display;
 use serde::Serialize;
 
+use super::consent::Permission;
+
 /// A step of writing a unit, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum FlashStep {
@@ -88,6 +90,8 @@ pub enum FlashEvent<'a> {
         /// The unit's backup.
         backup: Option<&'a Path>,
     },
+    /// The backup's firmware is proved: the permissions that it needs to be written back; `None` if that would be refused.
+    BackupProved(Option<&'a [Permission]>),
     /// This many more bytes were moved in the current step.
     Moved(u64),
     /// A step has ended, with this result.

@@ -3,6 +3,7 @@
 //! A [`NextStep`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the
 //! command that was run.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,7 +14,8 @@ use asm2464_host::bridge::Location;
 use derive_more::Display;
 
 use super::backup_folder::UnreadBackup;
-use super::decide::{LaterCommands, Permission};
+use super::consent::Permission;
+use super::decide::LaterCommands;
 use super::error::FlashError;
 use super::fitting::FittingBackup;
 use super::progress::{FlashEvent, FlashStep, StoppedState};
@@ -75,6 +77,8 @@ pub struct NextStep {
     pub only_if: Option<FittingBackup>,
     /// What to do.
     pub act: Act,
+    /// Whether it is another way than the step before, so that only one of the two is taken.
+    pub is_alternative: bool,
 }
 
 /// What a step is for.
@@ -109,10 +113,12 @@ pub enum Why {
     OnlyFirmware,
     /// To write a unit that can't be backed up.
     WithoutBackup,
+    /// To write a unit that shows a serial number, and keep that. Its USB4 identity is lost.
+    KeepsSerial,
     /// To write a board that is blank, if it is a new one, as only the user knows.
     NewBoard,
-    /// The same, with another image in place of the step before.
-    OrNewBoard,
+    /// As the step before, with another image.
+    OrOtherImage,
     /// To look at a backup that may be the unit's.
     SeeUnread,
     /// To see what the unit is, after the step before.
@@ -184,8 +190,9 @@ pub enum Act {
 
 impl NextStep {
     /// A step that is right without a doubt.
-    pub const fn new(why: Why, act: Act) -> Self {
-        Self { why, only_if: None, act }
+    pub fn new(why: Why, act: Act) -> Self {
+        let is_alternative = matches!(why, Why::OrGoOn | Why::OrGoBack | Why::OrOtherImage);
+        Self { why, only_if: None, act, is_alternative }
     }
 
     /// The step that lets asmpatch look at what may be the unit's backup.
@@ -212,12 +219,14 @@ impl NextStep {
         }
         let clones = match &self.act {
             Act::Again { permissions, .. } | Act::Restore { permissions, .. } | Act::Flash { permissions, .. } => {
-                permissions.contains(&Permission::CloneIdentity)
+                permissions.iter().any(|permission| matches!(permission, Permission::CloneIdentity(_)))
             }
             _ => false,
         };
-        // Only the user knows whether a backup is the unit's, and whether a board is new.
-        if self.only_if.is_some() || matches!(self.why, Why::NewBoard | Why::OrNewBoard) || clones {
+        // Only the user knows whether a backup is the unit's, and whether a board is new. A program that took two ways
+        // would undo with the second what it did with the first.
+        let is_users = matches!(self.why, Why::KeepsSerial | Why::NewBoard) || self.is_alternative;
+        if self.only_if.is_some() || is_users || clones {
             return Applicability::IfYes;
         }
         Applicability::Certain
@@ -225,12 +234,26 @@ impl NextStep {
 }
 
 impl LaterCommands {
-    /// The command that was run, once more, for this unit. A serial number that was drawn is not repeated with the
-    /// blocks of a backup, which have the unit's own.
-    pub fn again(&self, blocks_from: Option<PathBuf>, backup: BackupFirst) -> Act {
-        let serial = self.serial.as_ref().filter(|serial| blocks_from.is_none() || !serial.is_drawn);
+    /// The command that was run, once more, for this unit, which nothing was written to.
+    pub fn now(&self, backup: BackupFirst) -> Act {
+        self.act(&self.now, None, backup)
+    }
+
+    /// The same, for a unit to which the write has begun.
+    pub fn again(&self, backup: BackupFirst) -> Act {
+        self.act(&self.again, None, backup)
+    }
+
+    /// The same, with the configuration blocks of this backup.
+    pub fn with_blocks_from(&self, folder: PathBuf, backup: BackupFirst) -> Act {
+        self.act(&self.with_blocks, Some(folder), backup)
+    }
+
+    /// A serial number that yields is not repeated with the blocks of a backup, which have the unit's own.
+    fn act(&self, permissions: &[Permission], blocks_from: Option<PathBuf>, backup: BackupFirst) -> Act {
+        let serial = self.serial.as_ref().filter(|serial| blocks_from.is_none() || !serial.yields);
         let serial = serial.map(|serial| serial.text.clone());
-        Act::Again { permissions: self.again.clone(), serial, blocks_from, backup }
+        Act::Again { permissions: permissions.to_vec(), serial, blocks_from, backup }
     }
 }
 
@@ -245,6 +268,8 @@ pub struct WrittenUnit {
     pub left: StoppedState,
     /// Its backup by this run.
     pub backup: Option<PathBuf>,
+    /// The permissions that the backup's firmware needs to be written back; `None` if that would be refused.
+    pub restoring: Option<Vec<Permission>>,
     /// The command that was run.
     pub invoked: Arc<InvokedCommand>,
     /// What the commands after it need.
@@ -265,6 +290,7 @@ impl WrittenUnit {
                 self.location = location.clone();
                 self.backup = backup.map(ToOwned::to_owned);
             }
+            FlashEvent::BackupProved(restoring) => self.restoring = restoring.map(<[Permission]>::to_vec),
             _ => {}
         }
     }
@@ -316,7 +342,8 @@ impl WrittenUnit {
             _ => {
                 // If it went on without the backup's blocks, the unit would lose its identity.
                 if certain.is_empty() {
-                    steps.push(self.again(Why::GoOn, BackupFirst::No));
+                    let backup = if self.can_be_read() { backup_first } else { BackupFirst::No };
+                    steps.push(self.again(Why::GoOn, backup));
                 }
                 steps.extend(certain);
                 steps.extend(self.back(Why::OrGoBack));
@@ -331,17 +358,33 @@ impl WrittenUnit {
         if self.location.is_virtual() { None } else { Some(NextStep::new(Why::GoOn, Act::Hands(Hands::Replug))) }
     }
 
+    /// Whether the unit runs what was written once it has power, and so can be backed up. A unit whose flash may hold two
+    /// images mixed can't be, and must not be held up by that.
+    const fn can_be_read(&self) -> bool {
+        use StoppedState::{OtherIdentity, Restarted, Unproven, Verified};
+        matches!(self.left, Verified | Restarted | OtherIdentity | Unproven)
+    }
+
     fn again(&self, why: Why, backup: BackupFirst) -> NextStep {
         let InvokedCommand { writes, config_from, backs_up, .. } = &*self.invoked;
         let backup = if *backs_up { backup } else { BackupFirst::No };
-        let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
-        let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
-        NextStep::new(why, self.later.again(blocks_from, backup))
+        let is_unwritten = matches!(self.left, StoppedState::Untouched | StoppedState::Unprotected);
+        let act = match &self.backup {
+            // The fields are set on the unit as it was.
+            _ if is_unwritten || why == Why::SetAgain => self.later.now(backup),
+            Some(folder) if *writes == Writes::Image && config_from.is_none() => {
+                self.later.with_blocks_from(folder.clone(), backup)
+            }
+            _ => self.later.again(backup),
+        };
+        NextStep::new(why, act)
     }
 
     fn back(&self, why: Why) -> Option<NextStep> {
-        let (folder, permissions) = (self.backup.clone()?, self.later.back.clone()?);
-        Some(NextStep::new(why, Act::Restore { folder, permissions, backs_up: false }))
+        let (folder, restoring) = (self.backup.clone()?, self.restoring.as_ref()?);
+        let permissions = BTreeSet::from_iter(restoring.iter().chain(&self.later.back).copied());
+        let permissions = permissions.into_iter().collect();
+        Some(NextStep::new(why, Act::Restore { folder, permissions, backs_up: self.can_be_read() }))
     }
 }
 
@@ -397,6 +440,7 @@ const fn keeps_old(error: &FlashError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::Failure;
     use asm2464::firmware::FlashAddress;
 
     use super::*;
@@ -414,5 +458,34 @@ mod tests {
         let by_registers = FlashError::Registers(RegisterError::Protected { status: 0x1C, tries: 5 });
         assert!(stays_protected(&FlashError::Protected) && stays_protected(&by_registers));
         assert!(!stays_protected(&FlashError::changed("identity")));
+    }
+
+    #[test]
+    fn a_unit_that_is_silent_at_a_port_is_plugged_in_again_before_any_command() {
+        let step = |location: &str, kind: Kind| {
+            let unit = WrittenUnit {
+                location: location.parse().unwrap(),
+                during: FlashStep::Claim,
+                left: StoppedState::Incomplete,
+                backup: None,
+                restoring: None,
+                invoked: Arc::new(InvokedCommand {
+                    writes: Writes::Image,
+                    image: None,
+                    config_from: None,
+                    backs_up: true,
+                }),
+                later: LaterCommands::default(),
+                offers: Vec::new(),
+                set_faults: Vec::new(),
+            };
+            let error = Failure::new(kind.code("asmpatch::test"), "it stopped").into();
+            FlashFailure::new(error, unit, BackupFirst::AsGiven).steps.remove(0).act
+        };
+        for kind in [Kind::NoAnswer, Kind::Gone] {
+            assert_eq!(step("3-1", kind), Act::Hands(Hands::Replug), "{kind:?}");
+            assert!(matches!(step("virtual:u", kind), Act::Again { .. }), "any command powers it up");
+        }
+        assert!(matches!(step("3-1", Kind::Device), Act::Again { .. }), "it is there");
     }
 }

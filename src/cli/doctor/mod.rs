@@ -17,8 +17,8 @@ use crate::doctor::{
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
 use crate::flash::backup_folder::Filed;
-use crate::flash::decide::Permission;
 use crate::flash::fitting::{fitting, offers};
+use crate::flash::needs::without_backup;
 use crate::flash::recovery::{Act, ImageRef, NextStep, Why};
 use crate::gpus::PciId;
 use crate::image::Images;
@@ -416,7 +416,11 @@ impl DoctorJson {
         let Some(unit) = &self.unit else { return };
         let Recovery { from_backups, otherwise } = Recovery::of(unit, connected, images, run);
         if let Some(line) = self.diagnosis.lines.iter_mut().find(|line| line.line.topic == "firmware") {
-            line.advise([&from_backups[..], &otherwise].concat());
+            // A doubtful backup's command never comes first.
+            let is_doubtful = from_backups.first().is_some_and(|step| step.question.is_some());
+            let compare = "no backup is certainly this unit's: compare the dock's label with what the questions name";
+            let compare = is_doubtful.then(|| WordedStep::hands(compare));
+            line.advise(compare.into_iter().chain(from_backups.iter().cloned()).chain(otherwise).collect());
         }
         self.recovery = from_backups;
     }
@@ -478,7 +482,8 @@ impl Recovery {
         let run = &run.at(&unit.location);
         let places = BackupPlace::default().places([&unit.location]);
         let Filed { backups, unread } = places.search();
-        let steps = offers(&fitting(unit, &[None, None], None, &backups, connected), None, &unit.location, images);
+        let fitting = fitting(unit, &[None, None], None, &backups, connected);
+        let steps = offers(&fitting, None, &unit.location, images);
         let mut otherwise = Vec::new();
         if steps.is_empty() {
             let elsewhere = "If its backups are elsewhere, set ASMPATCH_BACKUP_DIR to their folder and run this again";
@@ -489,14 +494,13 @@ impl Recovery {
                 otherwise.push(WordedStep::hands(purpose));
             }
         }
-        let unread: Vec<NextStep> = unread.iter().map(NextStep::make_readable).collect();
-        otherwise.extend(WordedStep::each(&unread, run));
+        let to_read: Vec<NextStep> = unread.iter().map(NextStep::make_readable).collect();
+        otherwise.extend(WordedStep::each(&to_read, run));
         if !steps.iter().any(NextStep::is_sure) {
-            for (why, id) in [(Why::NewBoard, OPEN_IMAGE), (Why::OrNewBoard, DEFAULT_IMAGE)] {
+            let (why, permissions) = without_backup(unit, &fitting, &unread);
+            for (why, id) in [(why, OPEN_IMAGE), (Why::OrOtherImage, DEFAULT_IMAGE)] {
                 let image = ImageRef::Known(id.to_owned());
-                // Without the permission, `flash --yes` keeps to the backups.
-                let permissions =
-                    if steps.is_empty() && unread.is_empty() { Vec::new() } else { vec![Permission::CloneIdentity] };
+                let permissions = permissions.clone();
                 let step = NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false });
                 otherwise.push(WordedStep::of(&step, run));
             }

@@ -173,6 +173,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::unknown_id", (
         "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
         {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
+    "asmpatch::device::unknown_id", (
+        "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
+        {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
     "asmpatch::doctor::several", (
         "each unit needs a report of its own"
         {"run this for each, with `--report` and another file" each "device" "PORT"});
@@ -189,8 +192,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "or give it a new serial number, with `flash FILE --serial TEXT` or `config set serial=TEXT`. \
          `--clone-identity` writes it all the same. Nothing was written");
     "asmpatch::flash::declined", "nothing was written; answer `y` to write";
+    "asmpatch::flash::loss",
+        "nothing was written, because what the unit would lose is in no backup that asmpatch found: a backup elsewhere \
+         keeps it, with `flash FILE --config-from DIR`. If there is none, `--clone-identity=usb4` agrees to the loss";
     "asmpatch::flash::neighbours", (
-        "the system doesn't list the units on its buses. Leave out `--yes` to be asked, or add `--clone-identity` if \
+        "the system doesn't list the units on its buses. Leave out `--yes` to be asked, or add \
+         `--clone-identity=neighbours` if \
          no other unit has this one's serial number. Nothing was written" ["see what it lists" "list"]);
     "asmpatch::flash::no_backup", (
         "nothing was written, because the firmware and the settings in its flash would be lost. `--no-backup` writes \
@@ -203,17 +210,18 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          boot loader without a debug port\"). Nothing was written" ["see what the image does" "verify --boot {FILE}"]);
     "asmpatch::flash::other_backup", (
         "the backup is another unit's, or was made before this one got its serial number. Its boot loader keeps \
-         nothing of its own, so without a backup it gets the identity of a new board. `--clone-identity` writes this \
+         nothing of its own, so without a backup it gets the identity of a new board. `--clone-identity=serial` writes this \
          backup all the same. Nothing was written" ["see the backups that may be this unit's own" "doctor"]);
     "asmpatch::flash::other_chip",
-        "the device at hand is no ASM2464PD, or would look like one, and no option permits to write it. Nothing was written";
+        "the device is no ASM2464PD, or it would no longer look like one, and no option permits to write it. Nothing was \
+         written";
     "asmpatch::flash::other_line",
         "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
          it. Nothing was written";
     "asmpatch::flash::own_backup",
         "nothing was written, because the unit's own identity would be lost for good: the commands below \
-         keep it. If none of the backups is this unit's, `--clone-identity` gives it the identity of a new board";
+         keep it. If none of the backups is this unit's, `--clone-identity=own-backup` gives it the identity of a new board";
     "asmpatch::flash::protected" | "asmpatch::registers::protected",
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
@@ -231,7 +239,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          add `--unproven` if that is what you want. Nothing was written";
     "asmpatch::flash::unread_backup",
         "nothing was written, because the unit's own identity may be in that backup, and would be lost for good: make \
-         it readable. If it is another unit's, `--clone-identity` gives this one the identity of a new board";
+         it readable. If it is another unit's, `--clone-identity=own-backup` gives this one the identity of a new board";
     "asmpatch::flash::untested", "measure it once it is back";
     "asmpatch::flash::unusable_backup", (
         "nothing was written, since a backup that can't be restored is useless: " OtherCable

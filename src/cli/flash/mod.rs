@@ -20,10 +20,11 @@ use crate::cli::verify;
 use crate::failure::in_file;
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
-use crate::flash::decide::{Allowed, NewFirmware, UnknownImage};
+use crate::flash::consent::{Allowed, Waiver, Waivers};
+use crate::flash::decide::{NewFirmware, UnknownImage};
 use crate::flash::identity::neutral_blocks;
 use crate::flash::observe::Observation;
-use crate::flash::plan::{BlockSource, ChosenSerial, FlashPlan, needs_stand_in};
+use crate::flash::plan::{ChosenSerial, FlashPlan, needs_stand_in};
 use crate::flash::recovery::{ImageRef, InvokedCommand, Writes};
 use crate::flash::serials::SerialSeries;
 use crate::image::{Firmware, Images, OpenImage, Proof};
@@ -61,7 +62,8 @@ pub struct Args {
     all: bool,
 
     /// Write none unless all can be written. All are opened, checked and backed up before the first is written. A unit
-    /// that fails while it is written doesn't undo the others.
+    /// that fails while it is written doesn't undo the others. Over vendor commands a write-protected flash shows only
+    /// then; where open firmware runs, that is checked before.
     #[arg(long)]
     all_or_none: bool,
 
@@ -130,10 +132,19 @@ pub struct WritingArgs {
     #[arg(long)]
     pub unproven: bool,
 
-    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known
-    /// blocks although a backup may have its own.
-    #[arg(long)]
-    pub clone_identity: bool,
+    /// Give the unit an identity that is not its own. WHAT, with commas between, says which part you agree to; without
+    /// it, all: `serial` and `usb4`, another unit's serial number or USB4 identity, or the loss of its own, which no
+    /// backup has; `own-backup`, a new board's identity although a backup may have its own; `neighbours`, a twin, as the
+    /// system doesn't list the units on its buses.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_parser = waivers,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all"
+    )]
+    pub clone_identity: Option<Waivers>,
 
     /// Change the version's line (its last three bytes) without asking separately. If the first of them changes, as
     /// from 84 to 85, it is needed on a terminal too.
@@ -167,12 +178,24 @@ impl WritingArgs {
         Allowed {
             no_backup: self.no_backup,
             unproven: self.unproven,
-            clone_identity: self.clone_identity,
+            clone_identity: self.clone_identity.unwrap_or_default(),
             other_line: self.other_line,
             force: self.force,
             unasked: self.yes,
         }
     }
+}
+
+/// Reads what `--clone-identity` is for: parts of an identity with commas between, or all.
+fn waivers(text: &str) -> Result<Waivers, String> {
+    if text == "all" {
+        return Ok(Waivers::ALL);
+    }
+    text.split(',').try_fold(Waivers::default(), |waivers, word| {
+        let waiver = Waiver::ALL.into_iter().find(|waiver| waiver.to_string() == word);
+        let names = || Waiver::ALL.map(|waiver| waiver.to_string()).join(", ");
+        waiver.map(|waiver| waivers.and(waiver)).ok_or_else(|| format!("expected all, or any of {}", names()))
+    })
 }
 
 /// Runs the subcommand.
@@ -248,9 +271,10 @@ impl Args {
         let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, given, blocks);
         let (attached, proof) = (seen.attached.clone(), &subject.proof);
         let mut plan = FlashPlan::flash_with(attached, seen.blocks, blocks_from, neutral, proof, edit)?;
-        let is_drawn = given.is_none() && plan.blocks[0].source == BlockSource::Neutral;
-        if is_drawn || next.is_some() {
-            plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, is_drawn });
+        // What the unit shows may be gone when the command is run again.
+        let yields = given.is_none() && plan.blocks[0].source.stands_in() && !plan.has_known_serial();
+        if yields || next.is_some() {
+            plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, yields });
         }
         Ok(plan)
     }

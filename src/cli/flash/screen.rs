@@ -152,7 +152,8 @@ impl Progress<FlashEvent<'_>> for UnitProgress {
                 let (text, names_unit) = (format!("{step}: {text}"), self.names_units);
                 self.send(move |device, _| if names_unit { outln!("{device}: {text}") } else { outln!("{text}") });
             }
-            FlashEvent::End(..) | FlashEvent::Trouble(..) | FlashEvent::Stands { .. } => {}
+            FlashEvent::End(..) | FlashEvent::Trouble(..) | FlashEvent::Stands { .. } | FlashEvent::BackupProved(_) => {
+            }
             FlashEvent::Replug => {
                 let text = self.replug.clone();
                 self.send(move |device, bar| {

@@ -7,6 +7,7 @@ use crate::advice::Hands;
 use crate::bench::BenchReport;
 use crate::flash::behaviour::StartedCode;
 use crate::flash::decide::{Examined, Terms};
+use crate::flash::identity::is_nobodys;
 use crate::flash::job::{FlashJob, FlashUnit, UnitOutcome};
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
@@ -105,8 +106,14 @@ pub fn plan(unit: &Examined, job: &FlashJob, terms: &Terms, is_whole: bool) -> V
     for why in &terms.unproven {
         line("unproven", why);
     }
-    if let Some(cloned) = &terms.cloned {
+    for cloned in &terms.cloned {
         line("clone", &format!("the unit gets {cloned}"));
+    }
+    if let Some(serial) = kept_serial(plan) {
+        line("keeps", &format!("serial number {}, which it shows", serial.shown()));
+    }
+    for lost in terms.loss.words() {
+        line("loses", &lost.shown().to_string());
     }
     if let Some(backup) = terms.own_backups.first() {
         let folder = backup.filed.folder.shown();
@@ -123,6 +130,13 @@ pub fn plan(unit: &Examined, job: &FlashJob, terms: &Terms, is_whole: bool) -> V
     line("then", &format!("{order}, come back as {}", identity_words(plan.usb_id)));
     notes(plan, job, terms).iter().for_each(|note| line("note", note));
     table::labelled(2, lines)
+}
+
+/// The serial number that the unit shows and keeps, although other blocks stand in for its own.
+fn kept_serial(plan: &FlashPlan) -> Option<&str> {
+    let shown = plan.attached.serial();
+    let is_kept = plan.blocks[0].source.stands_in() && !is_nobodys(shown) && plan.serial().as_deref() == Some(shown);
+    if is_kept { Some(shown) } else { None }
 }
 
 /// Says whether a GPU runtime will drive the unit, as `doctor` does afterwards.
@@ -149,8 +163,11 @@ fn notes(plan: &FlashPlan, job: &FlashJob, terms: &Terms) -> Vec<String> {
              own{from_backup}"
         ));
     }
-    let is_drawn = plan.chosen_serial.as_ref().is_some_and(|serial| serial.is_drawn);
-    if is_drawn && plan.serial().as_deref() != Some(plan.attached.serial()) {
+    let is_drawn = plan.chosen_serial.as_ref().is_some_and(|serial| serial.yields);
+    if is_drawn
+        && plan.blocks[0].source == BlockSource::Neutral
+        && plan.serial().as_deref() != Some(plan.attached.serial())
+    {
         notes.push(format!("the serial number is drawn at random; `{serial}` gives the board another"));
     }
     if !terms.twins.is_empty() {
@@ -388,7 +405,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     backup: Option<String>,
     /// What was done, in order.
-    steps: &'a [StepReport],
+    done: &'a [StepReport],
     /// Why the unit doesn't have what was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<UnitErrorJson>,
@@ -401,7 +418,7 @@ pub(in crate::cli) struct UnitJson<'a> {
 }
 
 impl print::Document for UnitJson<'_> {
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 }
 
 #[derive(Serialize)]
@@ -432,6 +449,9 @@ struct PlanJson<'a> {
     changes: Vec<&'a FieldChange>,
     /// What nobody has seen work yet.
     unproven: Vec<Cow<'static, str>>,
+    /// What of its identity the unit loses for good, because no backup has it, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    loses: Vec<String>,
     /// What the user may want to do differently.
     notes: Vec<String>,
 }
@@ -532,7 +552,7 @@ fn unit_json<'a>(
         runs: report.and_then(|report| report.runs),
         needs: if report.is_some_and(|report| report.needs_power) { Some("power") } else { None },
         backup: report.and_then(|report| report.backup.as_ref()).map(|folder| folder.display().to_string()),
-        steps: report.map_or(&[], |report| &report.steps),
+        done: report.map_or(&[], |report| &report.steps),
         error,
         self_test: self_test.and_then(Result::ok),
         self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), run)),
@@ -558,6 +578,7 @@ fn plan_json<'a>(plan: &'a FlashPlan, job: &FlashJob, unit: &FlashUnit) -> PlanJ
         serial: plan.serial(),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
         unproven: unit.terms.unproven.clone(),
+        loses: unit.terms.loss.words(),
         notes: notes(plan, job, &unit.terms),
     }
 }

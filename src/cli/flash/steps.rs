@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::advice::Applicability;
 use crate::flash::backup_folder::UnreadBackup;
-use crate::flash::decide::Permission;
+use crate::flash::consent::Permission;
 use crate::flash::error::FlashError;
 use crate::flash::fitting::{FiledBackup, FittingBackup};
 use crate::flash::job::{FlashJob, FlashUnit};
@@ -71,7 +71,7 @@ impl WordedStep {
 
     /// Words a step for the unit that the command which was run is [at](Invocation::at).
     pub fn of(step: &NextStep, run: &Invocation) -> Self {
-        let NextStep { why, only_if, act } = step;
+        let NextStep { why, only_if, act, .. } = step;
         Self {
             purpose: purpose(why, act, run),
             applicability: step.applicability(),
@@ -128,8 +128,12 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
             "no backup of this unit was found; take only the firmware, and keep the unit's own identity"
         }
         Why::WithoutBackup => "write it without a backup",
+        Why::KeepsSerial => {
+            "if it has no backup anywhere, write it without one: it keeps the serial number that it shows, and its USB4 ID \
+             is lost"
+        }
         Why::NewBoard => "if it is a new board, give it its first firmware",
-        Why::OrNewBoard => "or another",
+        Why::OrOtherImage => "or another",
         Why::See => "then see what it is",
         Why::ReadBack => "once it is back, read it back",
         Why::SeeFields => "see its fields",
@@ -250,15 +254,17 @@ fn word_of(image: &ImageRef) -> OsString {
     }
 }
 
-/// Adds the options that give these permissions.
-fn permitting(command: Command, permissions: &[Permission]) -> Command {
-    permissions.iter().fold(command, |command, permission| {
-        command.flag(match permission {
-            Permission::Unproven => "unproven",
-            Permission::CloneIdentity => "clone_identity",
-            Permission::OtherLine => "other_line",
-        })
-    })
+/// Adds the options that give these permissions. Consent says what it is for.
+fn permitting(mut command: Command, permissions: &[Permission]) -> Command {
+    let mut waivers = Vec::new();
+    for permission in permissions {
+        match permission {
+            Permission::Unproven => command = command.flag("unproven"),
+            Permission::CloneIdentity(waiver) => waivers.push(waiver.to_string()),
+            Permission::OtherLine => command = command.flag("other_line"),
+        }
+    }
+    if waivers.is_empty() { command } else { command.with("clone_identity", waivers.join(",")) }
 }
 
 fn without_backup(command: Command) -> Command {
@@ -351,6 +357,7 @@ mod tests {
     use crate::flash::backup::Backup;
     use crate::flash::backup::tests::sample_backup;
     use crate::flash::backup_folder;
+    use crate::flash::consent::Waiver;
     use crate::flash::decide::LaterCommands;
     use crate::flash::error::FlashError;
     use crate::flash::fitting::tests::sample_filed;
@@ -388,8 +395,9 @@ mod tests {
             during: FlashStep::Claim,
             left,
             backup: backup.map(PathBuf::from),
+            restoring: Some(Vec::new()),
             invoked: Arc::new(invoked(writes)),
-            later: LaterCommands { back: Some(Vec::new()), ..LaterCommands::default() },
+            later: LaterCommands::default(),
             offers: Vec::new(),
             set_faults: Vec::new(),
         }
@@ -426,7 +434,7 @@ mod tests {
         let only_if = (fit != Fit::Certain).then(|| fitting_backup(folder, fit));
         let act = Act::Restore { folder: folder.to_owned(), permissions: Vec::new(), backs_up: false };
         let firmware = samples::proof(&practice::image(), Rewritable::Yes).known.firmware.clone();
-        NextStep { why: Why::GoBackTo { taken: None, firmware }, only_if, act }
+        NextStep { only_if, ..NextStep::new(Why::GoBackTo { taken: None, firmware }, act) }
     }
 
     fn at(port: &str) -> Location {
@@ -470,16 +478,21 @@ mod tests {
 
     #[test]
     fn the_commands_carry_what_keeps_them_from_being_refused() {
-        let words = |back: Option<Vec<Permission>>| -> Vec<String> {
-            let later = LaterCommands { again: vec![Permission::Unproven], serial: None, back };
-            let unit = WrittenUnit { later, ..unit(StoppedState::Incomplete, Writes::Image, Some("b")) };
+        let serial = Permission::CloneIdentity(Waiver::Serial);
+        let words = |restoring: Option<Vec<Permission>>| -> Vec<String> {
+            let with_blocks = vec![Permission::Unproven, serial, Permission::CloneIdentity(Waiver::Usb4)];
+            let back = vec![serial, Permission::OtherLine];
+            let later = LaterCommands { with_blocks, back, ..LaterCommands::default() };
+            let unit = unit(StoppedState::Incomplete, Writes::Image, Some("b"));
+            let unit = WrittenUnit { later, restoring, ..unit };
             steps(&flash(), unit).into_iter().filter_map(|step| step.command).collect()
         };
         assert_eq!(
-            words(Some(vec![Permission::Unproven, Permission::OtherLine])),
+            words(Some(vec![Permission::Unproven])),
             [
-                "asmpatch flash 'fw patched.bin' --config-from b --device 1-2 --unproven --no-backup",
-                "asmpatch restore b --device 1-2 --unproven --other-line --no-backup",
+                "asmpatch flash 'fw patched.bin' --config-from b --device 1-2 --unproven --clone-identity=serial,usb4 \
+                 --no-backup",
+                "asmpatch restore b --device 1-2 --unproven --clone-identity=serial --other-line --no-backup",
             ]
             .map(quoted)
         );
@@ -535,10 +548,13 @@ mod tests {
 
     #[test]
     fn a_drawn_serial_number_is_repeated_unless_a_backup_gives_the_blocks() {
-        let has_serial = |blocks_from: Option<&str>, is_drawn| {
-            let serial = Some(ChosenSerial { text: "5C3E91A07B24".to_owned(), is_drawn });
+        let has_serial = |blocks_from: Option<&str>, yields| {
+            let serial = Some(ChosenSerial { text: "5C3E91A07B24".to_owned(), yields });
             let later = LaterCommands { serial, ..LaterCommands::default() };
-            let act = later.again(blocks_from.map(PathBuf::from), BackupFirst::AsGiven);
+            let act = match blocks_from {
+                Some(folder) => later.with_blocks_from(folder.into(), BackupFirst::AsGiven),
+                None => later.again(BackupFirst::AsGiven),
+            };
             let command = command(&act, &flash()).unwrap().to_string();
             command.contains(" --serial 5C3E91A07B24")
         };
@@ -570,6 +586,48 @@ mod tests {
             assert_eq!(steps[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(steps.len(), 2);
         }
+    }
+
+    #[test]
+    fn a_way_back_makes_a_backup_where_the_unit_can_be_read_and_is_not_held_up_by_one_elsewhere() {
+        for (left, backs_up) in [
+            (StoppedState::Incomplete, false),
+            (StoppedState::Complete, false),
+            (StoppedState::BootLoader, false),
+            (StoppedState::Verified, true),
+            (StoppedState::Restarted, true),
+            (StoppedState::OtherIdentity, true),
+            (StoppedState::Unproven, true),
+        ] {
+            let steps = steps(&flash(), unit(left, Writes::Image, Some("b")));
+            let commands: Vec<&str> = steps.iter().filter_map(|step| step.command.as_deref()).collect();
+            let writes = || commands.iter().filter(|command| !command.contains(" list"));
+            assert!(writes().any(|command| command.starts_with("asmpatch restore b ")), "{commands:?}");
+            assert!(writes().all(|command| command.contains(" --no-backup") != backs_up), "{left:?}: {commands:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_ways_only_the_first_is_for_a_program() {
+        use Applicability::{Certain, IfYes};
+
+        let applicabilities = |steps: Vec<WordedStep>| steps.iter().map(|step| step.applicability).collect::<Vec<_>>();
+        let stopped = steps(&flash(), unit(StoppedState::Incomplete, Writes::Image, Some("b")));
+        assert_eq!(applicabilities(stopped), [Certain, IfYes], "go on, or go back");
+        let stopped = steps(&flash(), unit(StoppedState::Verified, Writes::Image, Some("b")));
+        assert_eq!(applicabilities(stopped).last(), Some(&IfYes), "it has what was wanted");
+        let set = run(&["config", "set", "serial=X"]);
+        let stopped = steps(&set, unit(StoppedState::Incomplete, Writes::Fields, Some("b")));
+        assert_eq!(applicabilities(stopped), [Certain, Certain], "one after the other");
+        let clones = Permission::CloneIdentity(Waiver::Usb4);
+        let permissions = vec![clones];
+        let act = Act::Restore { folder: "b".into(), permissions: permissions.clone(), backs_up: true };
+        assert_eq!(NextStep::new(Why::GoBack, act).applicability(), IfYes);
+        let image = ImageRef::Known("ed4e39b".to_owned());
+        let act = Act::Flash { image, permissions: permissions.clone(), blocks_from: None, backs_up: true };
+        assert_eq!(NextStep::new(Why::OnlyFirmware, act).applicability(), IfYes);
+        let act = Act::Again { permissions, serial: None, blocks_from: None, backup: BackupFirst::AsGiven };
+        assert_eq!(NextStep::new(Why::GoOn, act).applicability(), IfYes);
     }
 
     #[test]
@@ -639,7 +697,7 @@ mod tests {
         backup_folder::save(&backup(), &path).unwrap();
         let found = |fit| fitting_backup(&path, fit);
         let offered = |backups: &[FittingBackup], permissions: &[Permission]| {
-            let later = LaterCommands { again: permissions.to_vec(), ..LaterCommands::default() };
+            let later = LaterCommands { with_blocks: permissions.to_vec(), ..LaterCommands::default() };
             let steps = offers(backups, Some((Writes::Image, &later)), &at("1-2"), &images);
             WordedStep::each(&steps, &run(&["flash", "fw.bin"]).at(&at("1-2")))
         };

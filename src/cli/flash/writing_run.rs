@@ -394,6 +394,9 @@ fn words(question: WriteQuestion<'_>) -> String {
                 device.shown()
             )
         }
+        WriteQuestion::Loss { device, loss } => {
+            format!("{}: {}. Go on?", device.shown(), loss.words().join("; ").shown())
+        }
         WriteQuestion::UnknownNeighbours { device, why } => {
             let unknown = "asmpatch couldn't check whether another unit has the same serial number";
             format!("{device}: {unknown} ({why}): go on?")

@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::print::Document;
 use crate::cli::{
-    backup, bench, config, disasm, doctor, download, errors, flash, info, list, patch, pcie, reset, run, unpatch,
-    verify, wrap, xdata,
+    backup, bench, config, disasm, doctor, download, errors, flash, info, list, patch, pcie, reset, restore, run,
+    unpatch, verify, wrap, xdata,
 };
 
 /// Builds the schema of one document. `text` says what prints it.
@@ -195,6 +195,11 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
         "flash",
         flash::show::UnitJson<'_>,
         "asmpatch flash, restore and config set --json: an element a unit. A command that fails before it knows its units, such as for a file that isn't there, prints the object of error.v2 in place of the array: the failure is no unit's"
+    );
+    each!(
+        "restore-list",
+        restore::OwnBackupsJson,
+        "asmpatch restore --json without a folder: an element a unit, with the backups that fit it"
     );
     each!("images", &crate::fetch::Manifest, "asmpatch download --list --json: an element an image");
     one!("info", info::InfoJson<'_>, "asmpatch info --json");

@@ -9,12 +9,15 @@ use proptest::prelude::*;
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::{sample_backup, sample_image};
 use super::super::backup::{BackedUpUnit, Backup};
+use super::super::consent::Waivers;
 use super::super::fitting::tests::sample_filed;
-use super::super::fitting::{Fit, FittingBackup};
+use super::super::fitting::{FiledBackup, Fit, FittingBackup};
+use super::super::needs::{Loss, later_commands};
 use super::super::observe::ObservedFirmware;
+use super::super::plan::{BlockPlan, BlockSource};
 use super::samples::{block_one, block_zero};
 use super::*;
-use crate::image::samples;
+use crate::image::{OpenImage, samples};
 use crate::tests::unit;
 use crate::unit::facts::Asked;
 
@@ -91,9 +94,11 @@ fn written(decision: Decision) -> Terms {
 /// The failure of a decision.
 fn refusal(decision: &Decision) -> &Failure {
     match decision {
-        Decision::NoBackup(why) | Decision::OwnBackup(why) | Decision::OthersBackup(why) | Decision::Refused(why) => {
-            why
-        }
+        Decision::NoBackup(why)
+        | Decision::OwnBackup(why)
+        | Decision::Lost(why)
+        | Decision::OthersBackup(why)
+        | Decision::Refused(why) => why,
         Decision::Write(_) | Decision::Unchanged => panic!("not refused: {decision:?}"),
     }
 }
@@ -163,8 +168,14 @@ fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
     let seen = observed("virtual:u", blocks("A"), Some(&another()));
     let failed = "takes a configuration block (E1) over Bulk-Only: CSW status 1".to_owned();
     let subject = subject_of(&image, Rewritable::No(failed));
-    let everything =
-        Allowed { no_backup: true, unproven: true, clone_identity: true, other_line: true, force: true, unasked: true };
+    let everything = Allowed {
+        no_backup: true,
+        unproven: true,
+        clone_identity: Waivers::ALL,
+        other_line: true,
+        force: true,
+        unasked: true,
+    };
     let decision = decide_alone(&seen, &kept(&seen, &image), &subject, everything);
     assert_eq!(refusal(&decision).code(), "asmpatch::flash::not_rewritable");
 }
@@ -215,21 +226,21 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
     let usb4 = planned(&seen, [block_zero("MINE"), block_one(0x20)], BlockSource::Backup, &image);
     let decision = decide_alone(&seen, &usb4, &subject(), Allowed::default());
     assert!(is_clone(&decision, "another unit's USB4 identity", true), "{decision:?}");
-    let allowed = Allowed { clone_identity: true, ..Allowed::default() };
-    assert!(written(decide_alone(&seen, &others, &subject(), allowed)).cloned.is_some());
+    let allowed = Allowed { clone_identity: Waivers::ALL, ..Allowed::default() };
+    assert!(written(decide_alone(&seen, &others, &subject(), allowed)).cloned != []);
     let own = planned(&seen, [block_zero("MINE"), block_one(0x10)], BlockSource::Backup, &image);
-    assert_eq!(written(decide_alone(&seen, &own, &subject(), Allowed::default())).cloned, None);
+    assert_eq!(written(decide_alone(&seen, &own, &subject(), Allowed::default())).cloned, []);
     // A serial number that the user gives belongs to no other unit, and a unit without an identity has none to lose.
     let given = NewFirmware { serial_given: true, ..subject() };
     let new = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Backup, &image);
-    assert_eq!(written(decide_alone(&seen, &new, &given, Allowed::default())).cloned, None);
+    assert_eq!(written(decide_alone(&seen, &new, &given, Allowed::default())).cloned, []);
     let empty = observed("1-1", [None, None], None);
     let others = FlashPlan {
         attached: empty.attached.clone(),
         ..planned(&empty, others.blocks.map(|b| b.new), BlockSource::Backup, &image)
     };
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    assert_eq!(written(decide_alone(&empty, &others, &subject(), allowed)).cloned, None);
+    assert_eq!(written(decide_alone(&empty, &others, &subject(), allowed)).cloned, []);
 }
 
 #[test]
@@ -242,7 +253,7 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     };
     let kept_unit = observed("1-1", blocks("A"), Some(&another()));
     let terms = written(decide(&kept_unit, &kept(&kept_unit, &image)));
-    assert_eq!((terms.cloned, terms.twins), (None, vec!["1-2".to_owned()]));
+    assert_eq!((terms.cloned, terms.twins), (Vec::new(), vec!["1-2".to_owned()]));
     let empty = observed("1-1", [None, None], None);
     let plan = planned(&empty, [block_zero("A"), block_one(0x10)], BlockSource::Backup, &image);
     let shared = "the serial number A, which 1-2 would have too";
@@ -251,19 +262,24 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let own = observed("1-3", blocks("B"), Some(&another()));
     let given = planned(&own, [block_zero("A"), block_one(0x10)], BlockSource::Unit, &image);
     assert!(is_clone(&decide(&own, &given), shared, false));
-    // The commands that restore the kept unit would meet its twin.
+    // The commands that restore the kept unit would meet its twin in its boot loader, and while it runs they don't.
     let unit = examined(&kept_unit, &kept(&kept_unit, &image), &[]);
-    let candidates = [&unit];
-    let allowed = Allowed::default();
-    let later = later_commands(&candidates, 0, allowed, &connected);
-    assert_eq!(later.again, [Permission::CloneIdentity]);
-    assert_eq!(later.back.unwrap(), [Permission::Unproven, Permission::CloneIdentity], "nothing was proved");
-    let proofs = [(Rewritable::Yes, Some(vec![Permission::CloneIdentity])), (Rewritable::No("E1".to_owned()), None)];
-    for (rewritable, expected) in proofs {
-        let proof = samples::proof(&another(), rewritable);
-        let proved = Examined { flashed: Some(proof), ..unit.clone() };
-        assert_eq!(later_commands(&[&proved], 0, allowed, &connected).back, expected);
-    }
+    let later = later_commands(&[&unit], 0, &subject(), &[true], true, &connected);
+    let serial = [Permission::CloneIdentity(Waiver::Serial)];
+    assert_eq!((&later.now[..], &later.again[..]), (&[][..], &serial[..]));
+    assert_eq!((&later.back_when_done[..], &later.back[..]), (&[][..], &serial[..]));
+}
+
+#[test]
+fn a_backups_firmware_that_takes_no_firmware_again_is_no_way_back_and_an_unknown_one_needs_consent() {
+    let permission = |image: &Image, rewritable, location: &str| {
+        unproven_permission(&samples::proof(image, rewritable), &location.parse().unwrap())
+    };
+    let (image, practice) = (another(), practice::image());
+    assert_eq!(permission(&image, Rewritable::No("E1".to_owned()), "1-1"), None);
+    assert_eq!(permission(&image, Rewritable::Yes, "1-1"), Some(Vec::new()));
+    assert_eq!(permission(&practice, Rewritable::Yes, "1-1"), Some(vec![Permission::Unproven]));
+    assert_eq!(permission(&practice, Rewritable::Yes, "virtual:u"), Some(Vec::new()));
 }
 
 #[test]
@@ -282,7 +298,7 @@ fn a_usb4_identity_that_another_unit_has_is_a_clone_unless_it_is_kept() {
     let [first, empty, third] =
         decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE).try_into().unwrap();
     for kept in [first, third] {
-        assert_eq!(written(kept).cloned, None);
+        assert_eq!(written(kept).cloned, []);
     }
     assert!(is_clone(&empty, "the USB4 identity that 1-1 would have too", false), "{empty:?}");
 }
@@ -300,7 +316,7 @@ fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin
     assert_eq!(refusal(&refused).code(), "asmpatch::flash::neighbours");
     assert!(refusal(&refused).to_string().ends_with(": no bus"), "{refused:?}");
     assert_eq!(written(decide("1-1", Allowed::default())).unknown_neighbours.as_deref(), Some("no bus"));
-    let consented = Allowed { clone_identity: true, ..unasked };
+    let consented = Allowed { clone_identity: Waivers::ALL, ..unasked };
     assert_eq!(written(decide("1-1", consented)).unknown_neighbours.as_deref(), Some("no bus"));
     // A unit on this machine's buses can't be a virtual unit's twin.
     assert_eq!(written(decide("virtual:a", unasked)).unknown_neighbours, None);
@@ -360,7 +376,7 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
         filed
     };
     let backup = |version, fit| FittingBackup { filed: ran(version), fit, has_identity: true, replaces_serial: false };
-    let allowed = Allowed { unproven: true, clone_identity: true, ..Allowed::default() };
+    let allowed = Allowed { unproven: true, clone_identity: Waivers::ALL, ..Allowed::default() };
     let decide = |backups: &[FittingBackup], allowed| {
         decide(&[&examined(&seen, &plan, backups)], &subject(), allowed, &ALONE).remove(0)
     };
@@ -426,7 +442,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
         assert_eq!(written(decide(stand_in, &own, Allowed::default())).own_backups, own);
     }
     // With consent, with other blocks, or with a backup without an identity, no question is needed.
-    let consent = Allowed { clone_identity: true, ..unasked };
+    let consent = Allowed { clone_identity: Waivers::ALL, ..unasked };
     for (source, backups, allowed) in [
         (BlockSource::Known, &own, consent),
         (BlockSource::Backup, &own, unasked),
@@ -461,11 +477,11 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
             assert_eq!(refusal(&refused).code(), "asmpatch::flash::other_backup");
             assert_eq!(refusal(&refused).to_string(), message);
         }
-        let consent = Allowed { clone_identity: true, ..allowed };
-        assert_eq!(written(decide("MINE", false, consent)).cloned.as_ref(), Some(&expected));
+        let consent = Allowed { clone_identity: Waivers::ALL, ..allowed };
+        assert_eq!(written(decide("MINE", false, consent)).cloned, [expected.clone()]);
         // No clone: its own backup, a lost block 0, the number that every unit gets, and a number that the user gives.
         for (shown, given) in [("BACKUP", false), ("000000000000", false), ("AAAABBBB0060", false), ("MINE", true)] {
-            assert_eq!(written(decide(shown, given, allowed)).cloned, None, "{shown}");
+            assert_eq!(written(decide(shown, given, allowed)).cloned, [], "{shown}");
         }
     }
 }
@@ -505,7 +521,9 @@ proptest! {
         let changed: Vec<_> = candidates
             .iter()
             .zip(&decisions)
-            .filter(|(unit, decision)| matches!(decision, Decision::Write(_)) && unit.own().serial != unit.planned().serial)
+            .filter(|(unit, decision)| {
+                matches!(decision, Decision::Write(_)) && unit.own().serial != unit.planned().serial
+            })
             .map(|(unit, _)| unit.planned().serial)
             .collect();
         for (at, serial) in changed.iter().enumerate() {
@@ -526,7 +544,7 @@ fn another_chip_is_never_written_and_no_unit_gets_its_id_whatever_is_allowed() {
     let everything = Allowed {
         no_backup: true,
         unproven: true,
-        clone_identity: true,
+        clone_identity: Waivers::ALL,
         other_line: true,
         force: true,
         unasked: false,
@@ -543,4 +561,235 @@ fn another_chip_is_never_written_and_no_unit_gets_its_id_whatever_is_allowed() {
     refused(&seen, &becomes_one);
     seen.attached.id = other;
     refused(&seen, &plan);
+}
+
+#[test]
+fn force_permits_nothing_but_another_write_of_the_same() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("A"), Some(&another()));
+    let unknown = NewFirmware { unknown: Some(UnknownImage::Version), ..subject() };
+    let forced = Allowed { force: true, ..Allowed::default() };
+    let decision = decide_alone(&seen, &kept(&seen, &image), &unknown, forced);
+    assert_eq!(refusal(&decision).code(), "asmpatch::flash::unproven");
+}
+
+#[test]
+fn a_unit_that_runs_another_open_build_than_its_flash_holds_is_written() {
+    let image = sample_image(0);
+    let mut seen = observed("1-1", blocks("A"), Some(&image));
+    seen.attached.state = BridgeState::OpenFirmware;
+    let (product, build) = (String::new(), String::new());
+    let open = OpenImage { usb_id: seen.attached.id, product, build, image: None, claims: None };
+    let plan = |product: &str| FlashPlan {
+        open: Some(OpenImage { product: product.to_owned(), ..open.clone() }),
+        version: None,
+        usb_id: Some(seen.attached.id),
+        ..kept(&seen, &image)
+    };
+    let same = decide_alone(&seen, &plan(&seen.attached.product), &subject(), Allowed::default());
+    assert!(matches!(same, Decision::Unchanged), "{same:?}");
+    written(decide_alone(&seen, &plan("another build"), &subject(), Allowed::default()));
+}
+
+/// A backup of these blocks that fits a unit so.
+fn backup_of(blocks: [BlockBytes; 2], fit: Fit) -> FittingBackup {
+    let filed = FiledBackup { blocks, ..sample_filed() };
+    FittingBackup { filed, fit, has_identity: true, replaces_serial: false }
+}
+
+#[test]
+fn one_lost_block_is_reason_enough_to_look_for_the_units_own_backup() {
+    let image = sample_image(0);
+    let seen = observed("1-1", [Some(block_zero("A")), None], Some(&another()));
+    let known = *known_blocks()[1].bytes();
+    let mut plan = planned(&seen, [block_zero("A"), known], BlockSource::Unit, &image);
+    plan.blocks[1].source = BlockSource::Known;
+    let own = backup_of([block_zero("A"), block_one(1)], Fit::Certain);
+    let unasked = Allowed { unasked: true, ..Allowed::default() };
+    let decision = decide(&[&examined(&seen, &plan, &[own])], &subject(), unasked, &ALONE).remove(0);
+    assert!(matches!(decision, Decision::OwnBackup(_)), "{decision:?}");
+}
+
+/// A unit in its boot loader that shows this serial number and gets blocks that stand in, with this number in them.
+fn stood_in(shown: &str, new: &str, backups: &[FittingBackup]) -> Examined {
+    let mut seen = observed("1-1", [None, None], None);
+    seen.attached.serial = Some(shown.to_owned());
+    let [_, one] = known_blocks();
+    let plan = planned(&seen, [block_zero(new), *one.bytes()], BlockSource::Known, &sample_image(0));
+    examined(&seen, &plan, backups)
+}
+
+#[test]
+fn what_a_unit_in_its_boot_loader_loses_is_named_and_needs_consent_to_exactly_that() {
+    let unasked = Allowed { no_backup: true, unasked: true, ..Allowed::default() };
+    let decide_with = |unit: &Examined, serial_given, allowed: Allowed| {
+        decide(&[unit], &NewFirmware { serial_given, ..subject() }, allowed, &ALONE).remove(0)
+    };
+    let consent = |waivers: &[Waiver]| Allowed {
+        clone_identity: waivers.iter().fold(Waivers::default(), |waivers, waiver| waivers.and(*waiver)),
+        ..unasked
+    };
+    let keeps = stood_in("OWNERS5", "OWNERS5", &[]);
+    let refused = decide_with(&keeps, false, unasked);
+    assert!(matches!(refused, Decision::Lost(_)), "{refused:?}");
+    assert_eq!(refusal(&refused).code(), "asmpatch::flash::loss");
+    assert!(refusal(&refused).to_string().contains("the unit's own USB4 ID is lost; no backup has it"));
+    for other in [Waiver::Serial, Waiver::OwnBackup, Waiver::Neighbours] {
+        assert!(matches!(decide_with(&keeps, false, consent(&[other])), Decision::Lost(_)), "{other}");
+    }
+    let terms = written(decide_with(&keeps, false, consent(&[Waiver::Usb4])));
+    assert_eq!(terms.loss, Loss { serial: None, usb4: true });
+    // Somebody who can be asked is asked.
+    let asked = Allowed { unasked: false, ..unasked };
+    assert!(written(decide_with(&keeps, false, asked)).loss.usb4);
+
+    // The number that the field refuses is lost, too.
+    let loses = stood_in("longer than twenty characters", "NEW", &[]);
+    let refused = decide_with(&loses, false, consent(&[Waiver::Usb4]));
+    let words = "serial number longer than twenty characters becomes NEW; no backup has it";
+    assert!(refusal(&refused).to_string().contains(words), "{refused:?}");
+    written(decide_with(&loses, false, consent(&[Waiver::Usb4, Waiver::Serial])));
+    // What the user types is consent, and a placeholder is no loss.
+    for (shown, serial_given) in [("longer than twenty characters", true), ("AAAABBBB0012", false)] {
+        let unit = stood_in(shown, "NEW", &[]);
+        let terms = written(decide_with(&unit, serial_given, consent(&[Waiver::Usb4])));
+        assert_eq!(terms.loss.serial, None, "{shown}");
+    }
+
+    // Nothing is known of a unit that shows nothing of its own, and what a backup has is not lost.
+    for nothing in ["000000000000", "AAAABBBB0060"] {
+        assert!(written(decide_with(&stood_in(nothing, "AAAABBBB0060", &[]), false, unasked)).loss.is_nothing());
+    }
+    let waived = consent(&[Waiver::OwnBackup]);
+    let backed_up = |fit| {
+        let own = backup_of([block_zero("OWNERS5"), block_one(1)], fit);
+        decide_with(&stood_in("OWNERS5", "NEW", &[own]), false, waived)
+    };
+    assert!(written(backed_up(Fit::Certain)).loss.is_nothing());
+    let had_none = backup_of([block_zero("OWNERS5"), *known_blocks()[1].bytes()], Fit::Certain);
+    assert!(written(decide_with(&stood_in("OWNERS5", "NEW", &[had_none]), false, waived)).loss.is_nothing());
+    assert!(matches!(backed_up(Fit::PortOnly), Decision::Lost(_)), "it may be another unit's");
+}
+
+#[test]
+fn a_block_that_can_be_read_and_is_not_valid_holds_nothing_to_lose() {
+    let seen = observed("1-1", [Some(block_zero("A")), Some([0xFF; 128])], Some(&another()));
+    let mut plan = kept(&seen, &sample_image(0));
+    plan.blocks[1].source = BlockSource::Known;
+    let allowed = Allowed { no_backup: true, unasked: true, ..Allowed::default() };
+    assert!(written(decide_alone(&seen, &plan, &subject(), allowed)).loss.is_nothing());
+}
+
+#[test]
+fn each_waiver_permits_its_own_concern_and_no_other() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("MINE"), Some(&another()));
+    let serial = planned(&seen, [block_zero("YOURS"), block_one(0x10)], BlockSource::Backup, &image);
+    let usb4 = planned(&seen, [block_zero("MINE"), block_one(0x20)], BlockSource::Backup, &image);
+    let both = planned(&seen, [block_zero("YOURS"), block_one(0x20)], BlockSource::Backup, &image);
+    let own = backup_of([block_zero("A"), block_one(1)], Fit::PortOnly);
+    let stood_in = stood_in("000000000000", "AAAABBBB0060", std::slice::from_ref(&own));
+    let unknown = Err("no bus".to_owned());
+    let plain = examined(&seen, &kept(&seen, &image), &[]);
+    for (unit, connected, needed) in [
+        (&examined(&seen, &serial, &[]), &ALONE, &[Waiver::Serial][..]),
+        (&examined(&seen, &usb4, &[]), &ALONE, &[Waiver::Usb4]),
+        (&examined(&seen, &both, &[]), &ALONE, &[Waiver::Serial, Waiver::Usb4]),
+        (&stood_in, &ALONE, &[Waiver::OwnBackup]),
+        (&plain, &unknown, &[Waiver::Neighbours]),
+    ] {
+        for subset in 0..1 << Waiver::ALL.len() {
+            let waived: Vec<Waiver> =
+                Waiver::ALL.into_iter().filter(|waiver| subset & 1 << *waiver as u8 != 0).collect();
+            let clone_identity = waived.iter().fold(Waivers::default(), |waivers, waiver| waivers.and(*waiver));
+            let allowed = Allowed { no_backup: true, unasked: true, clone_identity, ..Allowed::default() };
+            let decision = decide(&[unit], &subject(), allowed, connected).remove(0);
+            let is_enough = needed.iter().all(|waiver| waived.contains(waiver));
+            assert_eq!(matches!(decision, Decision::Write(_)), is_enough, "{needed:?} by {waived:?}: {decision:?}");
+        }
+    }
+}
+
+#[test]
+fn a_serial_number_that_the_unit_certainly_had_before_is_its_own() {
+    let seen = observed("1-1", blocks("NEW"), Some(&another()));
+    let old = [block_zero("OLD"), block_one(0x10)];
+    let plan = planned(&seen, old, BlockSource::Backup, &sample_image(0));
+    let decide_with =
+        |backup| decide(&[&examined(&seen, &plan, &[backup])], &subject(), Allowed::default(), &ALONE).remove(0);
+    assert_eq!(written(decide_with(backup_of(old, Fit::Certain))).cloned, []);
+    for fit in [Fit::OtherSerial, Fit::SharedSerial, Fit::PortOnly] {
+        assert!(matches!(decide_with(backup_of(old, fit)), Decision::OthersBackup(_)), "{fit}");
+    }
+    // Another backup of the unit doesn't make this one its own.
+    let other = backup_of([block_zero("OLDER"), block_one(0x10)], Fit::Certain);
+    assert!(matches!(decide_with(other), Decision::OthersBackup(_)));
+    // A unit in its boot loader doesn't return the USB4 identity that would prove it.
+    let mut boot_loader = observed("1-1", [None, None], None);
+    boot_loader.attached.serial = Some("NEW".to_owned());
+    let unit = examined(&boot_loader, &plan, &[backup_of(old, Fit::Certain)]);
+    let allowed = Allowed { no_backup: true, ..Allowed::default() };
+    assert!(matches!(decide(&[&unit], &subject(), allowed, &ALONE)[0], Decision::OthersBackup(_)));
+}
+
+/// What the commands after the write of this unit need.
+fn later(unit: &Examined, serial_given: bool) -> LaterCommands {
+    later_commands(&[unit], 0, &NewFirmware { serial_given, ..subject() }, &[true], true, &ALONE)
+}
+
+const SERIAL: Permission = Permission::CloneIdentity(Waiver::Serial);
+const USB4: Permission = Permission::CloneIdentity(Waiver::Usb4);
+const OWN_BACKUP: Permission = Permission::CloneIdentity(Waiver::OwnBackup);
+
+#[test]
+fn a_command_after_a_run_has_no_permission_that_it_does_not_need() {
+    let seen = observed("1-1", blocks("A"), Some(&another()));
+    let unit = examined(&seen, &kept(&seen, &sample_image(0)), &[]);
+    assert_eq!(later(&unit, false), LaterCommands::default());
+    // Without a backup, a stop leaves a unit whose USB4 identity nobody has.
+    let unsaved = later_commands(&[&unit], 0, &subject(), &[true], false, &ALONE);
+    assert_eq!((&unsaved.now[..], &unsaved.again[..]), (&[][..], &[USB4][..]));
+    assert_eq!(unsaved.with_blocks, []);
+    // An unknown image needs its permission each time.
+    let unknown = NewFirmware { unknown: Some(UnknownImage::Version), ..subject() };
+    let later = later_commands(&[&unit], 0, &unknown, &[true], true, &ALONE);
+    for permissions in [&later.now, &later.again, &later.with_blocks] {
+        assert_eq!(*permissions, [Permission::Unproven]);
+    }
+    assert_eq!(later.back, []);
+}
+
+#[test]
+fn a_command_that_writes_blocks_that_stand_in_agrees_to_what_that_loses() {
+    let stays = later(&stood_in("OWNERS5", "OWNERS5", &[]), false);
+    assert_eq!((&stays.now[..], &stays.again[..], &stays.with_blocks[..]), (&[USB4][..], &[USB4][..], &[][..]));
+    let blank = later(&stood_in("000000000000", "AAAABBBB0060", &[]), false);
+    assert_eq!((&blank.now[..], &blank.again[..]), (&[][..], &[][..]));
+    // A new board gets a number of its own, which its boot loader then shows.
+    let named = later(&stood_in("000000000000", "BOARD1", &[]), true);
+    assert_eq!((&named.now[..], &named.again[..]), (&[][..], &[USB4][..]));
+    let doubt = backup_of([block_zero("A"), block_one(1)], Fit::PortOnly);
+    let doubtful = later(&stood_in("000000000000", "AAAABBBB0060", &[doubt]), false);
+    assert_eq!((&doubtful.now[..], &doubtful.with_blocks[..]), (&[OWN_BACKUP][..], &[][..]));
+}
+
+#[test]
+fn the_way_back_to_an_own_number_needs_consent_only_where_nothing_proves_that_it_is_own() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("OLD"), Some(&another()));
+    let new = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Unit, &image);
+    let renamed = later(&examined(&seen, &new, &[]), true);
+    assert_eq!(renamed.back_when_done, [], "the USB4 identity and the port prove it");
+    assert_eq!(renamed.back, [SERIAL], "the boot loader shows the new number alone");
+    // A third number with this USB4 identity: a maker has left it in several units.
+    let template = backup_of([block_zero("TWIN"), block_one(0x10)], Fit::OtherSerial);
+    assert_eq!(later(&examined(&seen, &new, &[template]), true).back_when_done, [SERIAL]);
+    // The known blocks' number is nobody's, so going back from it takes nothing.
+    let known = known_blocks().map(|block| *block.bytes());
+    let to_known = planned(&seen, known, BlockSource::Known, &image);
+    assert_eq!(later(&examined(&seen, &to_known, &[]), false).back_when_done, []);
+    // Going back to it replaces the unit's own.
+    let seen = observed("1-1", known.map(Some), Some(&another()));
+    let own = planned(&seen, [block_zero("LAB-07"), known[1]], BlockSource::Unit, &image);
+    assert_eq!(later(&examined(&seen, &own, &[]), true).back_when_done, [SERIAL]);
 }

@@ -10,7 +10,7 @@ mod writing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use asm2464::firmware::FirmwareVersion;
+use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::scsi::runtime::Variables;
 use asm2464::{AnyFailure, Failure, Kind, Named};
@@ -19,11 +19,10 @@ use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 use self::writing::at_once;
 use super::access::is_readable;
 use super::backup_folder::{BackupPlaces, Filed, UnreadBackup};
-use super::decide::{
-    Allowed, Decision, Examined, LaterCommands, Neighbours, NewFirmware, Permission, Terms, decide, later_commands,
-};
+use super::consent::{Allowed, Permission, Waiver};
+use super::decide::{Decision, Examined, LaterCommands, Neighbours, NewFirmware, Terms, decide};
 use super::fitting::{self, FiledBackup, FittingBackup, fitting, offers};
-use super::identity::is_blank_board;
+use super::needs::{Loss, later_commands, without_backup};
 use super::observe::Observation;
 use super::plan::FlashPlan;
 use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes};
@@ -70,6 +69,13 @@ pub enum WriteQuestion<'a> {
         device: &'a str,
         /// The backup.
         unread: &'a UnreadBackup,
+    },
+    /// Take this from the unit for good?
+    Loss {
+        /// The unit's port.
+        device: &'a str,
+        /// What it loses.
+        loss: &'a Loss,
     },
     /// Go on, although nobody knows whether another unit has the same serial number?
     UnknownNeighbours {
@@ -170,7 +176,10 @@ impl FlashUnit {
 
     /// Returns the step that brings back what was on the unit before it was written.
     pub fn way_back(&self) -> Option<NextStep> {
-        let (folder, permissions) = (self.written()?.backup.clone()?, self.later.back.clone()?);
+        let FlashReport { backup, restoring, .. } = self.written()?;
+        let (folder, restoring) = (backup.clone()?, restoring.as_ref()?);
+        let permissions = BTreeSet::from_iter(restoring.iter().chain(&self.later.back_when_done).copied());
+        let permissions = permissions.into_iter().collect();
         Some(NextStep::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
     }
 
@@ -263,13 +272,10 @@ impl FlashJob {
         if let Some(unread) = unread.iter().find(|unread| unread.has_backups) {
             return Err(unread.failure().into());
         }
-        let mut in_use: BTreeSet<String> = backups.iter().map(FiledBackup::serial).collect();
+        // If the system can't list the connected units, deciding refuses or asks.
+        let in_use = numbers_in_use(&backups, &neighbours(units, unit::list(&self.devices)));
         let in_names: BTreeSet<String> =
             unread.iter().flat_map(|unread| unread.serials_in_name()).map(str::to_owned).collect();
-        // If the system can't list them, deciding refuses or asks.
-        if let Ok(connected) = neighbours(units, unit::list(&self.devices)) {
-            in_use.extend(connected.iter().map(|other| other.serial().to_owned()));
-        }
         let own: Vec<Option<String>> = examined(units).map(|unit| unit.own().serial).collect();
         let mut serials = series.assign(&own, &in_use, &in_names).into_iter();
         for FoundUnit { device, examined, .. } in units {
@@ -292,10 +298,13 @@ impl FlashJob {
         let mut all: Vec<UnitInfo> = examined(&found).map(|unit| unit.seen.attached.clone()).collect();
         all.extend(connected.iter().flatten().cloned());
         self.find_backups(&mut found, &all);
-        self.prove(&mut found)?;
+        self.prove(&found)?;
         let seen: Vec<&Examined> = examined(&found).collect();
         let decisions = decide(&seen, &self.subject, self.allowed, &connected);
-        let later: Vec<_> = (0..seen.len()).map(|at| later_commands(&seen, at, self.allowed, &connected)).collect();
+        let written: Vec<bool> = decisions.iter().map(|decision| matches!(decision, Decision::Write(_))).collect();
+        let backs_up = self.invoked.backs_up;
+        let later = (0..seen.len()).map(|at| later_commands(&seen, at, &self.subject, &written, backs_up, &connected));
+        let later: Vec<LaterCommands> = later.collect();
         let mut decided = decisions.into_iter().zip(later);
         let mut units = Vec::new();
         for FoundUnit { device, port, examined } in found {
@@ -316,6 +325,7 @@ impl FlashJob {
                         Decision::Unchanged => UnitOutcome::Unchanged,
                         Decision::NoBackup(failure)
                         | Decision::OwnBackup(failure)
+                        | Decision::Lost(failure)
                         | Decision::OthersBackup(failure)
                         | Decision::Refused(failure) => UnitOutcome::Refused(failure.into()),
                     };
@@ -334,13 +344,14 @@ impl FlashJob {
         Ok(units)
     }
 
-    /// Finds the earlier backups of units that are not backed up, report no version, or would get the known or neutral
-    /// blocks. `connected` are the units of this host.
+    /// Finds the earlier backups of units that are not backed up, report no version, or would get another identity or the
+    /// known or neutral blocks. `connected` are the units of this host.
     fn find_backups(&self, units: &mut [FoundUnit], connected: &[UnitInfo]) {
         let is_at_stake = |unit: &Examined| {
             self.allowed.no_backup
                 || !is_readable(unit.seen.attached.state)
                 || unit.seen.running.version.is_none()
+                || unit.own() != unit.planned()
                 || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };
         if !examined(units).any(is_at_stake) {
@@ -357,15 +368,9 @@ impl FlashJob {
         }
     }
 
-    /// Proves what the decisions and the commands that lead back depend on: the firmware that a unit's backup will have,
-    /// and that of the earlier backups which will be offered.
-    fn prove(&self, units: &mut [FoundUnit]) -> Result<(), AnyFailure> {
-        for unit in units.iter_mut().filter_map(|unit| unit.examined.as_mut().ok()) {
-            if !self.allowed.no_backup
-                && let Some(image) = unit.seen.running.image()
-            {
-                unit.flashed = Some(self.images.prove(&image)?);
-            }
+    /// Proves the firmware of the earlier backups which will be offered.
+    fn prove(&self, units: &[FoundUnit]) -> Result<(), AnyFailure> {
+        for unit in examined(units) {
             fitting::prove(&unit.backups, &self.images)?;
         }
         Ok(())
@@ -382,7 +387,7 @@ impl FlashJob {
     ) -> Result<Vec<NextStep>, Interrupted> {
         Ok(match decision {
             Decision::NoBackup(_) => self.instead_of_own(unit, later, false),
-            Decision::OwnBackup(_) => self.instead_of_own(unit, later, true),
+            Decision::OwnBackup(_) | Decision::Lost(_) => self.instead_of_own(unit, later, true),
             Decision::Write(Terms { own_backups, unread, .. }) if !own_backups.is_empty() || !unread.is_empty() => {
                 self.instead_of_own(unit, later, true)
             }
@@ -399,22 +404,21 @@ impl FlashJob {
         let mut steps: Vec<NextStep> = unread.iter().map(NextStep::make_readable).collect();
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
         let mut later = later.clone();
-        later.again.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
+        for permissions in [&mut later.now, &mut later.with_blocks] {
+            permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
+        }
         let InvokedCommand { writes, config_from, .. } = &*self.invoked;
         let has_blocks = config_from.is_some() || *writes == Writes::Backup;
-        let without_backup = later.again(None, BackupFirst::No);
+        let without = later.now(BackupFirst::No);
         if has_blocks && !is_at_stake {
-            return vec![NextStep::new(Why::WithoutBackup, without_backup)];
-        }
-        if *writes == Writes::Image && is_blank_board(attached) && backups.is_empty() {
-            // One that can't be read may be the unit's.
-            if !unread.is_empty() && !later.again.contains(&Permission::CloneIdentity) {
-                later.again.push(Permission::CloneIdentity);
-            }
-            steps.push(NextStep::new(Why::NewBoard, later.again(None, BackupFirst::No)));
-            return steps;
+            return vec![NextStep::new(Why::WithoutBackup, without)];
         }
         steps.extend(offers(backups, Some((*writes, &later)), &attached.location, &self.images));
+        // Only where nothing else is left: the user may know of a backup that asmpatch doesn't.
+        if *writes == Writes::Image && attached.state == BridgeState::BootLoader && backups.is_empty() {
+            let (why, _) = without_backup(attached, backups, unread);
+            steps.push(NextStep::new(why, without));
+        }
         steps
     }
 
@@ -434,8 +438,8 @@ impl FlashJob {
             && let Some(image) = self.invoked.image.clone()
         {
             let why = if steps.is_empty() { Why::OnlyFirmware } else { Why::FirmwareAlone };
-            let mut permissions = later.again.clone();
-            permissions.retain(|permission| *permission != Permission::CloneIdentity);
+            let mut permissions = later.now.clone();
+            permissions.retain(|permission| !matches!(permission, Permission::CloneIdentity(_)));
             let act = Act::Flash { image, permissions, blocks_from: None, backs_up: true };
             steps.push(NextStep::new(why, act));
         }
@@ -470,7 +474,11 @@ impl FlashJob {
             if let Some(unread) = terms.unread.first() {
                 questions.push(WriteQuestion::UnreadBackup { device, unread });
             }
-            if let Some(why) = terms.unknown_neighbours.as_ref().filter(|_| !allowed.clone_identity) {
+            if terms.loss.waivers().any(|waiver| !allowed.clone_identity.has(waiver)) {
+                questions.push(WriteQuestion::Loss { device, loss: &terms.loss });
+            }
+            let neighbours = terms.unknown_neighbours.as_ref();
+            if let Some(why) = neighbours.filter(|_| !allowed.clone_identity.has(Waiver::Neighbours)) {
                 questions.push(WriteQuestion::UnknownNeighbours { device, why });
             }
             if let Some((from, to)) = terms.other_line.filter(|_| !allowed.other_line) {
@@ -479,6 +487,12 @@ impl FlashJob {
         }
         questions
     }
+}
+
+/// The serial numbers that backups and connected units have.
+fn numbers_in_use(backups: &[FiledBackup], connected: &Neighbours) -> BTreeSet<String> {
+    let connected = connected.iter().flatten().map(|other| other.serial().to_owned());
+    backups.iter().map(FiledBackup::serial).chain(connected).collect()
 }
 
 /// The units that were examined.

@@ -13,6 +13,7 @@ use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
 use super::super::backup_folder;
 use super::super::behaviour::StartedCode;
+use super::super::consent::Waivers;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
 use super::super::fitting::Fit;
@@ -117,6 +118,7 @@ fn names(questions: &[WriteQuestion<'_>]) -> Vec<&'static str> {
         WriteQuestion::Write(_) => "write",
         WriteQuestion::KnownIdentity { .. } => "known identity",
         WriteQuestion::UnreadBackup { .. } => "unread backup",
+        WriteQuestion::Loss { .. } => "loss",
         WriteQuestion::UnknownNeighbours { .. } => "unknown neighbours",
         WriteQuestion::OtherLine { .. } => "other line",
     };
@@ -161,7 +163,7 @@ fn a_backup_that_can_not_be_read_counts_as_one_that_may_be_the_units_own() {
     let earlier_backups = places(home.path());
     let job = FlashJob { earlier_backups: earlier_backups.clone(), ..allowing(allowed) };
     let units = job.decide(examined_at(unit_in_its_boot_loader())).unwrap();
-    assert_eq!(names(&job.questions(&units)), ["write", "unread backup"]);
+    assert_eq!(names(&job.questions(&units)), ["write", "unread backup", "loss"]);
     assert!(matches!(units[0].instead[0].act, Act::MakeReadable(_)), "{:?}", units[0].instead);
     // Nobody can be asked.
     let unasked = Allowed { unasked: true, ..allowed };
@@ -172,9 +174,11 @@ fn a_backup_that_can_not_be_read_counts_as_one_that_may_be_the_units_own() {
     // The command for a new board has the consent, and is the user's to choose.
     let new = units[0].instead.iter().find(|step| step.why == Why::NewBoard).unwrap();
     assert_eq!(new.applicability(), Applicability::IfYes);
-    assert!(matches!(&new.act, Act::Again { permissions, .. } if permissions.contains(&Permission::CloneIdentity)));
+    assert!(
+        matches!(&new.act, Act::Again { permissions, .. } if permissions == &[Permission::CloneIdentity(Waiver::OwnBackup)])
+    );
     // With it, and where there is nothing to lose, nothing is asked for.
-    let agreed = Allowed { clone_identity: true, ..unasked };
+    let agreed = Allowed { clone_identity: Waivers::ALL, ..unasked };
     let job = FlashJob { earlier_backups, ..allowing(agreed) };
     assert!(job.decide(examined_at(unit_in_its_boot_loader())).unwrap()[0].is_to_be_written());
 }
@@ -198,13 +202,16 @@ fn a_number_in_the_name_of_a_backup_that_can_not_be_read_is_taken() {
 fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
     let line = FirmwareVersion([1, 2, 3, 4, 5, 6]);
     for (clone_identity, other_line, expected) in [
-        (false, false, &["write", "unknown neighbours", "other line"][..]),
-        (true, false, &["write", "other line"]),
-        (false, true, &["write", "unknown neighbours"]),
-        (true, true, &["write"]),
+        (Waivers::default(), false, &["write", "loss", "unknown neighbours", "other line"][..]),
+        (Waivers::default().and(Waiver::Usb4), false, &["write", "unknown neighbours", "other line"]),
+        (Waivers::default().and(Waiver::Neighbours), false, &["write", "loss", "other line"]),
+        (Waivers::ALL, false, &["write", "other line"]),
+        (Waivers::default(), true, &["write", "loss", "unknown neighbours"]),
+        (Waivers::ALL, true, &["write"]),
     ] {
         let job = allowing(Allowed { clone_identity, other_line, ..Allowed::default() });
         let mut unit = unit_with(UnitOutcome::Write);
+        unit.terms.loss.usb4 = true;
         unit.terms.unknown_neighbours = Some("no bus".to_owned());
         unit.terms.other_line = Some((line, line));
         assert_eq!(names(&job.questions(&[unit])), expected);
@@ -214,14 +221,14 @@ fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
 #[test]
 fn a_write_without_a_backup_is_proposed_if_the_command_has_blocks_and_keeps_what_was_agreed() {
     let unit = examined();
-    let again = |permissions: &[Permission]| LaterCommands { again: permissions.to_vec(), ..LaterCommands::default() };
-    let later = again(&[Permission::Unproven, Permission::OtherLine]);
+    let now = |permissions: &[Permission]| LaterCommands { now: permissions.to_vec(), ..LaterCommands::default() };
+    let later = now(&[Permission::Unproven, Permission::OtherLine]);
     let instead = |writes, names_blocks, is_at_stake, other_line| {
         let allowed = Allowed { other_line, ..Allowed::default() };
         FlashJob { allowed, ..job(writes, names_blocks) }.instead_of_own(&unit, &later, is_at_stake)
     };
     let without_backup =
-        |permissions: &[Permission]| NextStep::new(Why::WithoutBackup, again(permissions).again(None, BackupFirst::No));
+        |permissions: &[Permission]| NextStep::new(Why::WithoutBackup, now(permissions).now(BackupFirst::No));
     let unproven = without_backup(&[Permission::Unproven]);
     for (writes, names_blocks) in [(Writes::Image, true), (Writes::Backup, false)] {
         assert_eq!(instead(writes, names_blocks, false, false), std::slice::from_ref(&unproven));
@@ -256,7 +263,8 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     job.options.backup_elsewhere = vec![elsewhere.clone()];
     let mut units = job.decide(examined_at(virtual_port(""))).unwrap();
     job.write(&mut units, follow, &|_, _| ());
-    let (permissions, backup) = (vec![Permission::Unproven], BackupFirst::Into(elsewhere));
+    // It was permitted, and nothing needs it.
+    let (permissions, backup) = (Vec::new(), BackupFirst::Into(elsewhere));
     let expected = NextStep::new(Why::GoOn, Act::Again { permissions, serial: None, blocks_from: None, backup });
     assert_eq!(units[0].next_step(&job), Some(expected));
 }
@@ -266,7 +274,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
     let location: Location = PLACE.parse().unwrap();
     let report = FlashReport::new(location.clone());
     let doubt = FittingBackup { filed: sample_filed(), fit: Fit::PortOnly, has_identity: true, replaces_serial: false };
-    let look = |only_if, act| NextStep { why: Why::See, only_if, act };
+    let look = |only_if, act| NextStep { only_if, ..NextStep::new(Why::See, act) };
     let failure = FlashFailure {
         error: FlashError::not_back(Duration::ZERO),
         unit: WrittenUnit {
@@ -274,6 +282,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
             during: FlashStep::Return,
             left: StoppedState::Restarted,
             backup: None,
+            restoring: None,
             invoked: job(Writes::Image, false).invoked,
             later: LaterCommands::default(),
             offers: Vec::new(),
@@ -315,4 +324,57 @@ fn no_bench_is_offered_over_an_ssd_whatever_was_written() {
     let ssd = Storage { model: Some("A drive".to_owned()), ..Storage::default() };
     examined.seen.running.storage = Some(ssd);
     assert!(!is_measurable(&examined));
+}
+
+#[test]
+fn a_blank_board_with_a_backup_that_may_be_its_own_is_told_of_that_backup_first() {
+    let home = tempfile::tempdir().unwrap();
+    let mut backup = Backup { blocks: [block_zero("DOCK7"), block_one(7)], ..sample_backup() };
+    backup.unit.device = "virtual:unit".to_owned();
+    backup_folder::save(&backup, &home.path().join("here")).unwrap();
+    let job = FlashJob { earlier_backups: places(home.path()), ..job(Writes::Image, false) };
+    let units = job.decide(examined_at(blank_board())).unwrap();
+    assert!(matches!(units[0].outcome, UnitOutcome::Refused(_)));
+    let backups = units[0].instead.iter().filter(|step| step.only_if.is_some()).count();
+    assert_eq!((backups, units[0].instead.len()), (2, 2), "{:?}", units[0].instead);
+}
+
+#[test]
+fn a_boot_loader_that_shows_a_number_of_its_own_is_no_new_board() {
+    let step = |unit: &Examined| {
+        let later = LaterCommands { now: vec![Permission::CloneIdentity(Waiver::Usb4)], ..LaterCommands::default() };
+        let steps = job(Writes::Image, false).instead_of_own(unit, &later, false);
+        let [only] = &steps[..] else { panic!("{steps:?}") };
+        assert_eq!(only.act, later.now(BackupFirst::No));
+        assert_eq!(only.applicability(), Applicability::IfYes);
+        only.why.clone()
+    };
+    let mut unit = examined();
+    assert_eq!(step(&unit), Why::KeepsSerial);
+    for nothing in ["000000000000", "AAAABBBB0060"] {
+        unit.seen.attached.serial = Some(nothing.to_owned());
+        assert_eq!(step(&unit), Why::NewBoard, "{nothing}");
+    }
+}
+
+#[test]
+fn a_unit_in_its_boot_loader_is_not_told_to_take_only_the_firmware_because_it_keeps_no_identity() {
+    let later = LaterCommands { now: vec![Permission::CloneIdentity(Waiver::Serial)], ..LaterCommands::default() };
+    let alone = |unit: &Examined| {
+        let steps = job(Writes::Backup, false).instead_of_foreign(unit, &later, &[]).unwrap();
+        let flash = steps.into_iter().find(|step| matches!(step.act, Act::Flash { .. }))?;
+        let Act::Flash { permissions, .. } = flash.act else { return None };
+        Some(permissions)
+    };
+    let mut unit = examined();
+    assert_eq!(alone(&unit), None);
+    unit.seen.attached.state = BridgeState::Vendor;
+    assert_eq!(alone(&unit), Some(Vec::new()), "it takes no other's identity there");
+}
+
+#[test]
+fn a_series_leaves_out_the_numbers_of_backups_and_of_connected_units() {
+    let in_use = numbers_in_use(&[sample_filed()], &Ok(vec![unit("1-2", "RACK-02")]));
+    assert!(in_use.iter().eq(["AAAABBBB0060", "RACK-02"]), "{in_use:?}");
+    assert_eq!(numbers_in_use(&[], &Err("no bus".to_owned())), BTreeSet::new());
 }

@@ -9,7 +9,7 @@ use tracing::error_span;
 
 use super::{FlashJob, FlashUnit, UnitOutcome, all_or_none};
 use crate::flash::backup_folder;
-use crate::flash::decide::Examined;
+use crate::flash::decide::{Examined, unproven_permission};
 use crate::flash::error::{BackupFolderError, FlashError};
 use crate::flash::fitting::offers;
 use crate::flash::plan::FlashPlan;
@@ -52,6 +52,7 @@ impl FlashJob {
                 during: FlashStep::Claim,
                 left: StoppedState::Untouched,
                 backup: None,
+                restoring: None,
                 invoked: Arc::clone(&self.invoked),
                 later: later.clone(),
                 offers: offers(backups, Some((self.invoked.writes, later)), location, &self.images),
@@ -130,7 +131,13 @@ impl FlashJob {
 
     fn prepare<'b>(&'b self, write: &'b mut UnitWrite<'_>) -> Result<ClaimedUnit<'b, Prepared>, Box<Stopped>> {
         let UnitWrite { port, plan, progress } = write;
-        run::prepare(&mut **port, plan, &self.options, &mut **progress, self.interrupt)
+        let location = port.location();
+        let prepared = run::prepare(&mut **port, plan, &self.options, &mut **progress, self.interrupt)?;
+        prepared.prove_backup(|backup| {
+            let Ok(image) = backup.firmware() else { return Ok(None) };
+            let proof = self.images.prove(&image)?;
+            Ok(unproven_permission(&proof, &location))
+        })
     }
 
     fn outcome(&self, unit: &WrittenUnit, written: Result<FlashReport, Box<Stopped>>) -> UnitOutcome {
@@ -139,8 +146,8 @@ impl FlashJob {
             Err(stopped) => *stopped,
         };
         let Stopped { error, during, left, report } = stopped;
-        let (location, backup) = (report.location.clone(), report.backup.clone());
-        let unit = WrittenUnit { location, during, left, backup, ..unit.clone() };
+        let FlashReport { location, backup, restoring, .. } = report.clone();
+        let unit = WrittenUnit { location, during, left, backup, restoring, ..unit.clone() };
         let backup_first = backup_first(&error, &self.options.backup_elsewhere);
         UnitOutcome::Stopped(report, Arc::new(FlashFailure::new(error, unit, backup_first)))
     }

@@ -41,6 +41,7 @@ use tracing::{debug, info};
 use super::access::{Access, FlashReader, UnitBlocks};
 use super::backup::Backup;
 use super::behaviour::{Behaviour, StartedCode};
+use super::consent::Permission;
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
@@ -88,6 +89,9 @@ pub struct FlashReport {
     pub needs_power: bool,
     /// Path of the backup.
     pub backup: Option<PathBuf>,
+    /// The permissions that the backup's firmware needs to be written back; `None` if that would be refused, or if nobody
+    /// has proved it.
+    pub restoring: Option<Vec<Permission>>,
     /// Every step and its result.
     pub steps: Vec<StepReport>,
 }
@@ -95,7 +99,16 @@ pub struct FlashReport {
 impl FlashReport {
     /// The report on a unit at this port to which nothing has happened yet.
     pub const fn new(location: Location) -> Self {
-        Self { location, after: None, version: None, runs: None, needs_power: false, backup: None, steps: Vec::new() }
+        Self {
+            location,
+            after: None,
+            version: None,
+            runs: None,
+            needs_power: false,
+            backup: None,
+            restoring: None,
+            steps: Vec::new(),
+        }
     }
 
     /// Whether the unit runs what was written, or does as soon as somebody opens it: a virtual unit loses its power when
@@ -188,6 +201,25 @@ pub fn prepare<'a>(
 }
 
 impl<'a> ClaimedUnit<'a, Prepared> {
+    /// Has the backup's firmware proved, if there is a backup: `prove` returns the permissions that it needs to be written
+    /// back. The commands that lead back are then known before the unit is written.
+    ///
+    /// # Errors
+    /// [`Stopped`], with [`StoppedState::Untouched`], if `prove` fails.
+    pub fn prove_backup(
+        self,
+        prove: impl FnOnce(&Backup) -> Result<Option<Vec<Permission>>, FlashError>,
+    ) -> Result<Self, Box<Stopped>> {
+        let Self { run, port, access, before, .. } = self;
+        let (run, ()) = run.stage(|run| {
+            let Some(backup) = &run.backup else { return Ok(()) };
+            run.report.restoring = prove(backup)?;
+            run.observer.event(FlashEvent::BackupProved(run.report.restoring.as_deref()));
+            Ok(())
+        })?;
+        Ok(Self { run, port, access, before, phase: PhantomData })
+    }
+
     /// Checks that the unit is still the one that was prepared: others may have been prepared meanwhile.
     ///
     /// # Errors

@@ -62,8 +62,9 @@ fn a_restore_works_although_a_sector_does_not_erase() {
             during: stopped.during,
             left: stopped.left,
             backup: stopped.report.backup,
+            restoring: Some(Vec::new()),
             invoked,
-            later: LaterCommands { back: Some(Vec::new()), ..LaterCommands::default() },
+            later: LaterCommands::default(),
             offers: Vec::new(),
             set_faults: Vec::new(),
         };

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image};
 use asm2464::flash::{RegisterError, SLOT_LEN, Slot};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
@@ -137,11 +137,13 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         let rig = Rig::new("factory = 'no-image'\nport-power = true\n");
         let blocks = rig.cells();
         assert_eq!(state(&rig), BridgeState::BootLoader);
+        let shown = rig.port().attached().unwrap().serial().to_owned();
         let report = flash(&rig, &wanted).unwrap();
         assert_eq!(report.runs, Some(StartedCode::Written));
         assert_eq!(report.after.unwrap().state, becomes);
-        // The boot loader can't read the unit's blocks, so the known blocks are written.
-        let [zero, one] = asm2464::firmware::known_blocks();
+        // The boot loader can't read the unit's blocks, so the known blocks are written, with the number that it shows.
+        let [mut zero, one] = asm2464::firmware::known_blocks();
+        zero.set_text(ConfigField::Serial, &shown).unwrap();
         let mut known = blocks.clone();
         known[..128].copy_from_slice(zero.bytes());
         known[128..256].copy_from_slice(one.bytes());

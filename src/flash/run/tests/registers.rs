@@ -255,7 +255,9 @@ fn a_run_that_stops_before_its_first_change_leaves_the_unit_untouched_once_the_p
         FlashEvent::Begin(FlashStep::Protect) => unit.lock().replug(),
         _ => {}
     };
-    let stopped = run(&mut port, &plan, &options(), &mut losing, Interrupt::never()).unwrap_err();
+    // A replug takes half a second.
+    let options = FlashOptions { return_deadline: Duration::from_secs(2), ..options() };
+    let stopped = run(&mut port, &plan, &options, &mut losing, Interrupt::never()).unwrap_err();
     assert!(matches!(stopped.error, FlashError::Registers(_)), "{stopped:?}");
     assert_eq!((stopped.left, stopped.during), (StoppedState::Untouched, FlashStep::Unprotect), "{stopped:?}");
     assert_eq!(unit.lock().flash().status(), protection);

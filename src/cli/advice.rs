@@ -13,8 +13,8 @@ use asm2464_host::pcie::Note;
 use asm2464_host::usb::sysfs::{DevicePort, Forwarder};
 
 use super::errors;
-use super::flash::steps::WordedStep;
-use super::invocation::{Command, Invocation, own_and_tail};
+use super::invocation::{Command, Effect, Invocation, own_and_tail};
+use super::worded_step::WordedStep;
 use crate::advice::{Advice, Hands};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE, Source};
 use crate::runtimes::{OPEN_RUNTIME, PATCHED_RUNTIME};
@@ -32,11 +32,11 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
     let open = |why: String| WordedStep::if_yes(why, run.other(&format!("flash {OPEN_IMAGE}")));
     let patched = |why: String| {
         let patch = run.other(&format!("patch {DEFAULT_IMAGE} -o patched.bin"));
-        [WordedStep::if_yes(why.clone(), patch), WordedStep::if_yes(why, run.other("flash patched.bin"))]
+        [WordedStep::if_yes(why.clone(), patch), WordedStep::if_yes(why, run.other("flash patched.bin")).then()]
     };
     let both = || {
         let [patch, flash] = patched(format!("for {PATCHED_RUNTIME}, patch the vendor firmware, then flash it"));
-        vec![open(format!("for {OPEN_RUNTIME}, flash the open firmware")), patch, flash]
+        vec![open(format!("for {OPEN_RUNTIME}, flash the open firmware")), patch.instead(), flash]
     };
     match advice {
         Advice::AgainstError { code, named } => errors::steps_by_code(code, named, run),
@@ -81,7 +81,8 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
             vec![WordedStep::run("let doctor write what is gone after a power cycle", again)]
         }
         Advice::EndRuntimeAndRestart => {
-            vec![told("end the runtime"), WordedStep::if_yes("then undo its initialisation", run.other("reset"))]
+            let reset = WordedStep::if_yes("then undo its initialisation", run.other("reset"));
+            vec![told("end the runtime"), reset.then()]
         }
         Advice::CheckSupplyUnderLoad => {
             vec![told(&format!("if the link drops under load, {}", run.by_hand(Hands::CheckSupply)))]
@@ -140,7 +141,7 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         Advice::NewerNvm => vec![WordedStep::run("see whether the host has a newer one", "fwupdmgr get-updates")],
         Advice::KeepPortsAwake { folders, rescans } => {
             let awake = keep_awake("keep it awake, until the host starts again".to_owned(), folders);
-            [awake].into_iter().chain(rescans.then(|| search("then search PCIe"))).collect()
+            [awake].into_iter().chain(rescans.then(|| search("then search PCIe").then())).collect()
         }
         Advice::KeepTunnels => vec![told(
             "if the dock is missing after each boot, and there after a replug, start the kernel with \
@@ -198,7 +199,8 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
                 format!("echo {address} | sudo tee /sys/bus/pci/drivers_probe"),
             ];
             let why = "for the GPU's own driver, let go of it, then let the kernel look for that driver";
-            let mut steps: Vec<WordedStep> = commands.map(|command| WordedStep::if_yes(why, command)).into();
+            let [first, unbind, probe] = commands.map(|command| WordedStep::if_yes(why, command));
+            let mut steps = vec![first, unbind.then(), probe.then()];
             steps.push(told(
                 "if the same driver takes it again, it was started with `ids=`: see /proc/cmdline and /etc/modprobe.d",
             ));
@@ -382,9 +384,9 @@ impl Words<'_> {
 
     fn command(&mut self, purpose: &'static str, command: &Command) {
         self.end_text();
-        self.steps.push(match command.writes_firmware() {
-            true => WordedStep::if_yes(purpose, command),
-            false => WordedStep::run(purpose, command),
+        self.steps.push(match command.effect() == Effect::Writes {
+            true => WordedStep::if_yes(purpose, command.clone()),
+            false => WordedStep::run(purpose, command.clone()),
         });
     }
 
@@ -529,7 +531,7 @@ mod tests {
 
     use super::*;
     use crate::advice::Applicability;
-    use crate::cli::flash::steps::lines;
+    use crate::cli::worded_step::{Follows, StepCommand, lines};
 
     #[test]
     fn what_hands_can_do_depends_on_whether_the_unit_is_a_dock() {
@@ -611,6 +613,27 @@ mod tests {
         let tick = said(&["asmpatch", "wrap", "a `b", "-o", "c"], &[], "info {FILE}");
         let quoted = if cfg!(windows) { "\"a `b\"" } else { "'a `b'" };
         assert_eq!(tick[2], format!("    asmpatch info {quoted}"));
+    }
+
+    #[test]
+    fn steps_say_which_follow_one_another_and_which_stand_in_place_of_one_another() {
+        let follows = |advice| -> Vec<Option<Follows>> {
+            steps(&advice, &Invocation::default()).iter().map(|step| step.follows).collect()
+        };
+        let (then, instead) = (Some(Follows::Then), Some(Follows::Instead));
+        assert_eq!(follows(Advice::FlashForRuntime), [None, instead, then, None]);
+        assert_eq!(follows(Advice::EndRuntimeAndRestart), [None, then]);
+        assert_eq!(follows(Advice::ReleaseHolder("0000:04:00.0".to_owned())), [None, then, then, None]);
+    }
+
+    #[test]
+    fn a_command_with_a_pipe_is_the_systems() {
+        let step = |command: Command| WordedStep::run("do this", command).command;
+        let run = Invocation::default();
+        assert!(
+            matches!(step(run.other("udev | sudo tee f")), Some(StepCommand::System(line)) if line.ends_with("tee f"))
+        );
+        assert!(matches!(step(run.other("reset")), Some(StepCommand::Own(_))));
     }
 
     #[test]

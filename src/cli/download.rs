@@ -16,10 +16,10 @@ use tracing::info;
 use super::arguments;
 use super::context::Context;
 use super::errors::{Advised, Exit};
-use super::flash::steps::WordedStep;
 use super::help;
 use super::invocation::Command;
 use super::user_files;
+use super::worded_step::WordedStep;
 use super::{print, terminal};
 use crate::cli::interrupt;
 

@@ -13,8 +13,8 @@ use clap_complete::{Generator as _, Shell};
 use super::arguments::DeviceIds;
 use super::context::Context;
 use super::errors::{self, Exit};
-use super::flash::steps::lines;
 use super::invocation::Invocation;
+use super::worded_step::lines;
 use super::{pages, print, table, terminal};
 use crate::{embedded, suggest};
 

@@ -153,6 +153,8 @@ struct Spec {
     takes_value: bool,
     /// Whether its value is written behind `=`, because another word would not be taken for it.
     takes_equals: bool,
+    /// What it does, as its help says.
+    help: String,
 }
 
 /// The arguments of each subcommand, by its names with spaces between: `config set`.
@@ -178,6 +180,7 @@ fn read_specs(command: &clap::Command, path: &str, into: &mut BTreeMap<String, V
             short,
             takes_value: arg.get_action().takes_values(),
             takes_equals: arg.is_require_equals_set(),
+            help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
         });
     }
     into.insert(path.to_owned(), specs);
@@ -407,6 +410,34 @@ impl Invocation {
     }
 }
 
+/// What a command does to units and to this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It looks: what it writes lasts until the power goes at most.
+    Looks,
+    /// It makes files of its own.
+    MakesFiles,
+    /// It restarts the unit, or what is behind it, which a runtime at work doesn't survive.
+    Restarts,
+    /// It writes the unit's flash or its memory.
+    Writes,
+    /// It changes what a virtual unit is.
+    SetsVirtual,
+}
+
+fn effect_of(subcommand: &str, assigns: bool) -> Effect {
+    match subcommand {
+        "backup" | "download" | "patch" | "unpatch" | "wrap" | "make-patch" | "demo" | "man" => Effect::MakesFiles,
+        "reset" | "pcie on" | "pcie off" | "pcie reset" => Effect::Restarts,
+        "pcie" if assigns => Effect::Restarts,
+        "list" | "info" | "verify" | "doctor" | "pcie" | "bench" | "config get" | "xdata read" | "run" | "disasm"
+        | "udev" | "completions" | "help" => Effect::Looks,
+        "virtual set" | "virtual serve" | "virtual replug" => Effect::SetsVirtual,
+        // What is not known is taken for the worst.
+        _ => Effect::Writes,
+    }
+}
+
 /// Splits a line of the shell into a command and what follows it, a pipe or a redirection, which is another program's.
 pub fn own_and_tail(line: &str) -> (&str, &str) {
     line.split_at(line.find(" | ").or_else(|| line.find(" > ")).unwrap_or(line.len()))
@@ -450,9 +481,26 @@ impl Command {
         Self { subcommand: subcommand.to_owned(), given: Vec::new(), tail: String::new() }
     }
 
-    /// Whether it writes a unit's firmware, so that only the user decides to run it.
-    pub fn writes_firmware(&self) -> bool {
-        ["flash", "restore"].contains(&self.subcommand.as_str())
+    /// Whether nothing of a shell follows it.
+    pub const fn is_alone(&self) -> bool {
+        self.tail.is_empty()
+    }
+
+    /// What it does to units and to this host.
+    pub fn effect(&self) -> Effect {
+        effect_of(&self.subcommand, self.given.iter().any(|given| given.spec.id == "assign"))
+    }
+
+    /// What the user agrees to with it: each such option, with what its help says.
+    pub fn consents(&self) -> Vec<(String, String)> {
+        let is_consent = |given: &&Given| given.spec.class == ArgClass::Consent;
+        let named = |given: &Given| Some((given.spec.name.clone()?, given.spec.help.clone()));
+        self.given.iter().filter(is_consent).filter_map(named).collect()
+    }
+
+    /// The subcommand: `config set`.
+    pub fn subcommand(&self) -> &str {
+        &self.subcommand
     }
 
     fn specs(&self) -> &'static [Spec] {
@@ -615,6 +663,31 @@ mod tests {
         let mut gone: Vec<_> = unique.difference(&ids).collect();
         gone.retain(|id| cfg!(unix) || !["edits", "listen", "once"].contains(&id.as_str()));
         assert!(without.is_empty() && gone.is_empty(), "without a class: {without:?}; no argument: {gone:?}");
+    }
+
+    #[test]
+    fn each_subcommand_that_is_not_known_to_be_harmless_counts_as_one_that_writes_a_flash() {
+        let mut writing: Vec<&str> = Vec::new();
+        for name in
+            SUBCOMMANDS.keys().filter(|name| !SUBCOMMANDS.keys().any(|other| other.starts_with(&format!("{name} "))))
+        {
+            if effect_of(name, false) == Effect::Writes {
+                writing.push(name);
+            }
+        }
+        assert_eq!(writing, ["config set", "flash", "restore", "xdata write"]);
+        assert_eq!((effect_of("pcie", false), effect_of("pcie", true)), (Effect::Looks, Effect::Restarts));
+    }
+
+    #[test]
+    fn a_command_says_what_its_user_agrees_to_with_it() {
+        let command = Invocation::default().other("restore b --no-backup --clone-identity");
+        let consents = command.consents();
+        let names: Vec<&str> = consents.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names.len(), 2, "{consents:?}");
+        assert!(names.contains(&"--no-backup") && names.contains(&"--clone-identity"), "{consents:?}");
+        assert!(consents.iter().all(|(_, says)| says.len() > 20), "{consents:?}");
+        assert!(Invocation::default().other("reset").consents().is_empty());
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod verify;
 #[cfg(unix)]
 mod virtual_serve;
 mod virtual_unit;
+mod worded_step;
 mod wrap;
 mod xdata;
 

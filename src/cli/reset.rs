@@ -20,8 +20,8 @@ use super::advice::AdvicePart;
 use super::arguments::PortArgs;
 use super::context::{Context, Deadlines};
 use super::errors::{Advised, Exit};
-use super::flash::steps::lines;
 use super::invocation::Invocation;
+use super::worded_step::lines;
 use super::{advice, print, table, terminal};
 use crate::cli::interrupt;
 

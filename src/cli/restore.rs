@@ -17,9 +17,9 @@ use serde::Serialize;
 use super::advice::AdvicePart;
 use super::arguments::PatchDirs;
 use super::context::Context;
-use super::flash::steps::{WordedStep, lines};
 use super::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
 use super::print;
+use super::worded_step::{WordedStep, lines};
 use crate::cli::errors::{Advised, Exit};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.

@@ -640,7 +640,7 @@ mod tests {
     fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
         let help = |path: &str, kind: FileKind| {
             let steps = worded(&advice_on(&kind, path.as_ref()), &Invocation::default(), &[]);
-            steps[0].command.clone().unwrap()
+            steps[0].line().unwrap()
         };
         let code = || FileKind::Code(CodeFormat::Elf);
         assert_eq!(help("a/f.elf", code()), "asmpatch wrap a/f.elf -o a/f.bin");

@@ -23,9 +23,9 @@ use super::advice::worded;
 use super::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
 use super::context::Context;
 use super::flash::Screen;
-use super::flash::steps::{WordedStep, lines};
 use super::invocation::Invocation;
 use super::patch::print_hunks;
+use super::worded_step::{WordedStep, lines};
 use super::{interrupt, print, table, user_files};
 use crate::cli::errors::{self, Exit};
 

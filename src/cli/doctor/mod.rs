@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
 use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, opened};
-use super::flash::steps::lines;
 use crate::advice::Applicability;
 use crate::doctor::{
     Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, diagnose, diagnose_tunnels, examine,
@@ -38,7 +37,7 @@ use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
 use super::context::Context;
-use super::flash::steps::WordedStep;
+use super::worded_step::{WordedStep, lines};
 use super::{advice, print, user_files};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
@@ -502,7 +501,7 @@ impl Recovery {
                 let image = ImageRef::Known(id.to_owned());
                 let permissions = permissions.clone();
                 let step = NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false });
-                otherwise.push(WordedStep::of(&step, run));
+                otherwise.push(WordedStep::of(&step, run).instead());
             }
         }
         Self { from_backups: WordedStep::each(&steps, run), otherwise }

@@ -262,7 +262,7 @@ fn a_runtime_can_start_with_the_gpus_that_it_drives_and_any_other_alone_is_bad_a
         assert!(gpu.line.verdict == verdict && gpu.line.found.contains(says), "{gpu:?}");
         assert_eq!(page.runtime.is_some(), verdict == Verdict::Good, "{page:#?}");
         let expected = format!("{vendor:04x}:{device:04x}");
-        let expects = gpu.steps.iter().any(|step| step.command.as_ref().is_some_and(|line| line.contains(&expected)));
+        let expects = gpu.steps.iter().any(|step| step.line().is_some_and(|line| line.contains(&expected)));
         assert_eq!(expects, verdict == Verdict::Bad, "{gpu:?}");
         // A user who has a runtime for it names it with `--expect`.
         let page = diagnose_for(&seen, Some(&expected));

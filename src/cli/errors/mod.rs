@@ -12,8 +12,8 @@ use asm2464::{AnyFailure, Coded, Kind, Label, Named};
 use derive_more::Display;
 
 use super::advice::{AdvicePart, worded};
-use super::flash::steps::WordedStep;
 use super::invocation::Invocation;
+use super::worded_step::WordedStep;
 use crate::advice::Hands;
 use crate::unit::NoUnit;
 

@@ -13,8 +13,8 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, Na
 use serde::Serialize;
 
 use super::{Exit, steps};
-use crate::cli::flash::steps::{WordedStep, lines};
 use crate::cli::invocation::Invocation;
+use crate::cli::worded_step::{WordedStep, lines};
 use crate::cli::{print, terminal};
 use crate::failure::shown_code;
 use crate::unit::NoUnit;

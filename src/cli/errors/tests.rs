@@ -13,8 +13,8 @@ use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, codes, entries, files, steps, steps_by_code, units};
 use crate::cli::advice::{AdvicePart, is_for_docks};
-use crate::cli::flash::steps::{WordedStep, lines};
 use crate::cli::invocation::Invocation;
+use crate::cli::worded_step::{WordedStep, lines};
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -306,7 +306,7 @@ fn units_that_a_command_cant_choose_between_come_with_the_command_for_each() {
         let steps = steps_by_code(&format!("asmpatch::device::{code}"), &ports, &run);
         let quoted = if cfg!(windows) { "\"my backup\"" } else { "'my backup'" };
         let commands = ["3-1", "3-2.4"].map(|port| format!("asmpatch restore {quoted} --device {port}"));
-        assert_eq!(steps.iter().filter_map(|step| step.command.clone()).collect::<Vec<_>>(), commands, "{steps:?}");
+        assert_eq!(steps.iter().filter_map(|step| step.line()).collect::<Vec<_>>(), commands, "{steps:?}");
     }
 }
 
@@ -320,7 +320,7 @@ fn a_name_with_a_pipes_or_a_redirections_character_stays_whole_in_a_printed_comm
             ("unchecked_disk", Named::Disk("sda".to_owned()), "--unchecked-disk sda"),
         ] {
             let steps = steps_by_code(&format!("asmpatch::device::{code}"), &[named], &run);
-            let command = steps.iter().find_map(|step| step.command.clone());
+            let command = steps.iter().find_map(|step| step.line());
             assert_eq!(command, Some(format!("asmpatch flash {word} {option}")));
         }
     }

@@ -323,7 +323,7 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
     }
     let mut begin = "next, ";
     for worded in WordedStep::each(&unit.next(job), &run.at(&report.location)) {
-        outln!("  {begin}{}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
+        outln!("  {begin}{}:\n    {}", worded.purpose, worded.line().unwrap_or_default());
         begin = "";
     }
 }

@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::path::Path;
 
-use crate::advice::Applicability;
 use crate::flash::backup_folder::UnreadBackup;
 use crate::flash::consent::Permission;
 use crate::flash::error::FlashError;
@@ -19,56 +17,14 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, ConfigField, FlashAddress};
 use asm2464::flash::RegisterError;
 use asm2464_dock::user::User;
-use serde::Serialize;
 
 use crate::cli::errors;
 use crate::cli::invocation::{Command, Invocation};
 use crate::cli::user_files;
-
-/// A step in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct WordedStep {
-    /// What the step is for.
-    pub purpose: Cow<'static, str>,
-    /// Who can take it.
-    pub applicability: Applicability,
-    /// The question that you must have answered with yes before you run the command.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// The command, ready for a shell; `None` for something to do by hand.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// The folder of the earlier backup that the command uses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backup: Option<String>,
-}
+use crate::cli::worded_step::{Follows, StepCommand};
+pub use crate::cli::worded_step::{WordedStep, lines, print_below_error};
 
 impl WordedStep {
-    fn told(purpose: impl Into<Cow<'static, str>>, applicability: Applicability, command: Option<String>) -> Self {
-        Self { purpose: purpose.into(), applicability, question: None, command, backup: None }
-    }
-
-    /// A step that you take by hand.
-    pub fn hands(purpose: impl Into<Cow<'static, str>>) -> Self {
-        Self::told(purpose, Applicability::Hands, None)
-    }
-
-    /// A command that is right without a doubt.
-    pub fn run(purpose: impl Into<Cow<'static, str>>, command: impl Display) -> Self {
-        Self::told(purpose, Applicability::Certain, Some(command.to_string()))
-    }
-
-    /// A step for which only you know a value.
-    pub fn lacking(purpose: impl Into<Cow<'static, str>>) -> Self {
-        Self::told(purpose, Applicability::NeedsValue, None)
-    }
-
-    /// A command that is right if you want what its purpose says.
-    pub fn if_yes(purpose: impl Into<Cow<'static, str>>, command: impl Display) -> Self {
-        Self::told(purpose, Applicability::IfYes, Some(command.to_string()))
-    }
-
     /// Words a step for the unit that the command which was run is [at](Invocation::at).
     pub fn of(step: &NextStep, run: &Invocation) -> Self {
         let NextStep { why, only_if, act, .. } = step;
@@ -76,25 +32,21 @@ impl WordedStep {
             purpose: purpose(why, act, run),
             applicability: step.applicability(),
             question: only_if.as_ref().map(question),
-            command: command(act, run).map(|command| command.to_string()),
+            command: command(act, run).map(StepCommand::from),
+            follows: None,
             // If the folder's path is not Unicode, only the command names it.
             backup: earlier_backup(why, act).and_then(Path::to_str).map(str::to_owned),
         }
     }
 
-    /// The step on one line.
-    pub fn note(&self) -> String {
-        let Self { purpose, question, command, .. } = self;
-        let question = question.as_ref().map(|question| format!("{question}: ")).unwrap_or_default();
-        match command {
-            Some(command) => format!("{question}{purpose}: `{command}`"),
-            None => format!("{question}{purpose}"),
-        }
-    }
-
     /// Words each step.
     pub fn each(steps: &[NextStep], run: &Invocation) -> Vec<Self> {
-        steps.iter().map(|step| Self::of(step, run)).collect()
+        let mut worded: Vec<Self> = Vec::new();
+        for step in steps {
+            let follows = if worded.is_empty() { None } else { follows(&step.why) };
+            worded.push(Self { follows, ..Self::of(step, run) });
+        }
+        worded
     }
 }
 
@@ -164,6 +116,17 @@ pub fn cure(unread: &UnreadBackup) -> String {
         }
         (Some(_), Some(_)) => format!("let yourself read it, and run this again: `chmod -R u+rwX {folder}`"),
         _ => "run asmpatch as the user who made it".to_owned(),
+    }
+}
+
+/// How a step for this goes with the one before it.
+const fn follows(why: &Why) -> Option<Follows> {
+    match why {
+        Why::OrGoOn | Why::OrGoBack | Why::NewBoard | Why::OrNewBoard | Why::GoBackTo { .. } | Why::WithBlocks => {
+            Some(Follows::Instead)
+        }
+        Why::SetAgain | Why::See | Why::Measure => Some(Follows::Then),
+        _ => None,
     }
 }
 
@@ -320,40 +283,12 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
     }
 }
 
-/// Returns the steps, one per line, for printing as they are: a command broken across lines can't be copied. Commands with
-/// one purpose are a sequence, and stand below each other.
-pub fn lines(steps: &[WordedStep]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut asked: Option<&str> = None;
-    // Several commands for one purpose have it once.
-    let mut said: Option<&str> = None;
-    for WordedStep { purpose, question, command, .. } in steps {
-        let question = question.as_deref();
-        if question != asked {
-            lines.extend(question.map(|question| format!("{question}:")));
-            (asked, said) = (question, None);
-        }
-        match command {
-            Some(_) if said == Some(&**purpose) => {}
-            Some(_) => lines.push(format!("{purpose}:")),
-            None => lines.extend(purpose.lines().map(str::to_owned)),
-        }
-        lines.extend(command.as_ref().map(|command| format!("    {command}")));
-        said = Some(&**purpose);
-    }
-    lines
-}
-
-/// Prints the steps below an error.
-pub fn print_below_error(steps: &[WordedStep]) {
-    lines(steps).iter().for_each(|line| errln!("        {line}"));
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
+    use crate::advice::Applicability;
     use crate::flash::backup::Backup;
     use crate::flash::backup::tests::sample_backup;
     use crate::flash::backup_folder;
@@ -443,7 +378,7 @@ mod tests {
 
     fn commands(left: StoppedState, run: &Invocation, writes: Writes, backup: Option<&str>) -> Vec<String> {
         let unit = WrittenUnit { location: at("1-2.3"), ..unit(left, writes, backup) };
-        after(gone(), run, unit).into_iter().filter_map(|step| step.command).collect()
+        after(gone(), run, unit).into_iter().filter_map(|step| step.line()).collect()
     }
 
     /// A command with its words quoted as this system's shells quote them.
@@ -485,7 +420,7 @@ mod tests {
             let later = LaterCommands { with_blocks, back, ..LaterCommands::default() };
             let unit = unit(StoppedState::Incomplete, Writes::Image, Some("b"));
             let unit = WrittenUnit { later, restoring, ..unit };
-            steps(&flash(), unit).into_iter().filter_map(|step| step.command).collect()
+            steps(&flash(), unit).into_iter().filter_map(|step| step.line()).collect()
         };
         assert_eq!(
             words(Some(vec![Permission::Unproven])),
@@ -526,7 +461,7 @@ mod tests {
         assert_eq!(offered(&config, Writes::Fields, Fit::Certain)[0], offer(Fit::Certain));
         // Another dock's backup is never the first command.
         let again = quoted("asmpatch flash 'fw patched.bin' --device 1-2 --no-backup");
-        assert_eq!(offered(&flash(), Writes::Image, Fit::PortOnly)[0].command, Some(again));
+        assert_eq!(offered(&flash(), Writes::Image, Fit::PortOnly)[0].line(), Some(again));
         let doubtful = offered(&config, Writes::Fields, Fit::PortOnly);
         assert!(doubtful[0].purpose.starts_with("restore a backup of the unit"), "{doubtful:?}");
         assert_eq!(doubtful[1], offer(Fit::PortOnly));
@@ -568,7 +503,7 @@ mod tests {
         let written = unit(StoppedState::Untouched, Writes::Backup, None);
         let invoked = Arc::new(InvokedCommand { backs_up: false, ..invoked(Writes::Backup) });
         let steps = steps(&run(&["restore", "b", "--no-backup", "--yes"]), WrittenUnit { invoked, ..written });
-        assert_eq!(steps[0].command.as_deref(), Some("asmpatch restore b --device 1-2 --no-backup"));
+        assert_eq!(steps[0].line().as_deref(), Some("asmpatch restore b --device 1-2 --no-backup"));
     }
 
     #[test]
@@ -583,7 +518,7 @@ mod tests {
         for left in [StoppedState::Verified, StoppedState::Restarted, StoppedState::OtherIdentity] {
             let steps = after(gone(), &flash(), unit(left, Writes::Image, None));
             assert_eq!(steps[0].purpose, "unplug the unit, wait five seconds, plug it in again");
-            assert_eq!(steps[1].command.as_deref(), Some("asmpatch list"));
+            assert_eq!(steps[1].line().as_deref(), Some("asmpatch list"));
             assert_eq!(steps.len(), 2);
         }
     }
@@ -634,7 +569,7 @@ mod tests {
     fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
         let unit = unit(StoppedState::Verified, Writes::Image, None);
         let steps = steps(&flash(), WrittenUnit { location: at("virtual:my unit"), ..unit });
-        assert_eq!(steps[0].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
+        assert_eq!(steps[0].line(), Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 
     #[test]
@@ -644,7 +579,7 @@ mod tests {
             set_faults: vec!["power-loss-after", "fault"],
             ..unit(StoppedState::Incomplete, Writes::Image, Some("b"))
         };
-        let commands = |steps: Vec<WordedStep>| steps.into_iter().filter_map(|step| step.command).collect::<Vec<_>>();
+        let commands = |steps: Vec<WordedStep>| steps.into_iter().filter_map(|step| step.line()).collect::<Vec<_>>();
         let go_on = quoted("asmpatch flash 'fw patched.bin' --config-from b --device virtual:u --no-backup");
         let stopped = commands(after(gone(), &flash(), torn()));
         assert_eq!(stopped[..2], ["asmpatch virtual set power-loss-after= fault= --device virtual:u", &go_on]);
@@ -704,7 +639,7 @@ mod tests {
         let fitting = |fit| offered(&[found(fit)], &[Permission::OtherLine]);
         let certain = fitting(Fit::Certain);
         let b = crate::shell::path(&path);
-        let commands: Vec<&str> = certain.iter().filter_map(|action| action.command.as_deref()).collect();
+        let commands: Vec<String> = certain.iter().filter_map(WordedStep::line).collect();
         assert_eq!(
             commands,
             [
@@ -729,8 +664,7 @@ mod tests {
         };
         let both = [of_line(Fit::Certain, 0x84), of_line(Fit::PortOnly, 0x85)];
         let both = offered(&both, &[]);
-        let restores =
-            both.iter().filter_map(|action| action.command.as_deref()).filter(|line| line.contains("restore"));
+        let restores = both.iter().filter_map(WordedStep::line).filter(|line| line.contains("restore"));
         assert_eq!(restores.map(|line| line.contains("--other-line")).collect::<Vec<_>>(), [false, true]);
         // A damaged backup would be refused.
         std::fs::write(path.join("part-1.bin"), "x").unwrap();

@@ -16,8 +16,8 @@ use asm2464_host::pcie::{
 use serde::Serialize;
 
 use super::Reached;
-use crate::cli::flash::steps::WordedStep;
 use crate::cli::invocation::Invocation;
+use crate::cli::worded_step::WordedStep;
 use crate::cli::{advice, print};
 
 /// Where systems keep the PCI ID database.

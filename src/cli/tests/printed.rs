@@ -194,7 +194,7 @@ fn a_message_names_a_page_by_the_command_that_prints_it() {
 fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     let command = |code: &str, line: &[&str]| {
         let steps = errors::steps_by_code(code, &[], &Invocation::parse(line).unwrap());
-        steps.into_iter().find_map(|step| step.command)
+        steps.into_iter().find_map(|step| step.line())
     };
     let quoted = |line: &str| Some(if cfg!(windows) { line.replace('\'', "\"") } else { line.to_owned() });
     let line = ["asmpatch", "pcie", "--device", "3-1", "--usb-id", "1209:0001"];
@@ -215,7 +215,7 @@ fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     for (location, expected) in [("3-1", "asmpatch list"), ("virtual:u", "asmpatch list --device virtual:u")] {
         let run = Invocation::default().at(&location.parse::<Location>().unwrap());
         let steps = errors::steps_by_code("asmpatch::usb::gone", &[], &run);
-        assert_eq!(steps[1].command.as_deref(), Some(expected));
+        assert_eq!(steps[1].line().as_deref(), Some(expected));
     }
 }
 
@@ -232,7 +232,7 @@ fn the_advice_of_each_code_for_a_unit_at_a_port_parses_and_names_that_port() {
         let run = run.at(&"3-1".parse::<Location>().unwrap());
         for code in errors::codes() {
             let steps = errors::steps_by_code(code, &[], &run);
-            let commands: Vec<String> = steps.into_iter().filter_map(|step| step.command).collect();
+            let commands: Vec<String> = steps.into_iter().filter_map(|step| step.line()).collect();
             let is_own = |command: &&String| command.starts_with("asmpatch ");
             for printed in commands.iter().filter(is_own) {
                 checked += 1;

@@ -76,7 +76,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let steps = WordedStep::each(&failure.steps, &command);
         let [back, on] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!((&*back.purpose, &*on.purpose), ("go back to what it was", "or go on"));
-        assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
+        assert!(back.line().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
 
         if keeps_power {
             // The same port: the unit keeps its power, and its old firmware still runs.

@@ -21,6 +21,8 @@ mod program {
     #[cfg(unix)]
     mod follower;
     #[cfg(unix)]
+    mod forged;
+    #[cfg(unix)]
     mod hostile;
     #[cfg(unix)]
     mod journey;

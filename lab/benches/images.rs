@@ -1,10 +1,14 @@
 //! Speed of verifying and patching images in memory, as CI and labs do it. Uses the vendor's image if
-//! `ASMPATCH_VENDOR_IMAGE` names it, otherwise the practice image.
+//! `ASMPATCH_VENDOR_IMAGE` names it, otherwise the practice image. And of the search for known images in archives that a
+//! stranger made as large as they may be.
 
 use std::hint::black_box;
+use std::io::{Cursor, Write as _};
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
+use asm2464::interrupt::Interrupt;
+use asmpatch::fetch::images_in;
 use asmpatch::patch::{Expectations, PatchSet, Selection, verify_file};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
@@ -46,5 +50,37 @@ fn images(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, images);
+fn zip_of(members: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in members {
+        zip.start_file(name, options).expect("the name fits");
+        zip.write_all(&bytes).expect("memory suffices");
+    }
+    zip.finish().expect("memory suffices").into_inner()
+}
+
+fn archives(criterion: &mut Criterion) {
+    let known = asmpatch::embedded::manifests(&[]).expect("the embedded manifests are valid");
+    let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+    let path = folder.path().join("a.zip");
+    let noise = |len: u32| (0..len).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect::<Vec<u8>>();
+    let mut updater = noise(60_000_000);
+    updater[..2].copy_from_slice(b"MZ");
+    let mut group = criterion.benchmark_group("archives");
+    group.sample_size(10);
+    for (name, zip) in [
+        ("65,000 empty members", zip_of((0..65_000).map(|at| (format!("{at}.txt"), Vec::new())))),
+        ("one member of 60 MB", zip_of(std::iter::once(("a.bin".to_owned(), noise(60_000_000))))),
+        ("a program of 60 MB", zip_of(std::iter::once(("setup.exe".to_owned(), updater)))),
+    ] {
+        std::fs::write(&path, zip).expect("the disk has room");
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| assert!(images_in(&path, &known, Interrupt::never()).is_empty()));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, images, archives);
 criterion_main!(benches);

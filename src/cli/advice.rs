@@ -14,6 +14,7 @@ use asm2464_host::usb::sysfs::{DevicePort, Forwarder};
 
 use super::errors;
 use super::invocation::{Command, Effect, Invocation, own_and_tail};
+use super::line::Line;
 use super::worded_step::WordedStep;
 use crate::advice::{Advice, Hands};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE, Source};
@@ -44,7 +45,7 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         Advice::RetrainLink { restarts } => {
             let reset = restarts.then(|| WordedStep::run("retrain the link without your hands", run.other("reset")));
             let by_hand = run.by_hand(Hands::SlowLink);
-            reset.into_iter().chain(by_hand.lines().map(|line| WordedStep::hands(line.to_owned()))).collect()
+            reset.into_iter().chain(by_hand.lines().map(WordedStep::hands)).collect()
         }
         Advice::KeepAwake(location) => {
             let why = format!("install the rules of `{}` and replug; until then", run.other("udev"));
@@ -230,7 +231,7 @@ pub fn against_note(note: &Note, run: &Invocation) -> Option<WordedStep> {
 /// A part of an advice.
 #[derive(Debug, Clone)]
 pub enum AdvicePart {
-    /// The same for every unit.
+    /// What asmpatch says: a literal, which may have several lines, or a line with words from outside in it.
     Text(Cow<'static, str>),
     /// What you do with your hands.
     Hands(Hands),
@@ -267,7 +268,7 @@ impl AdvicePart {
 }
 
 /// Puts an advice into words, after this command and an error that names these. Text and hands that follow one another
-/// are one step.
+/// are one step for each of their lines.
 pub fn worded(parts: &[AdvicePart], run: &Invocation, named: &[Named]) -> Vec<WordedStep> {
     let mut words = Words { run, named, said: String::new(), steps: Vec::new() };
     for part in parts {
@@ -281,7 +282,7 @@ pub fn worded(parts: &[AdvicePart], run: &Invocation, named: &[Named]) -> Vec<Wo
 struct Words<'a> {
     run: &'a Invocation,
     named: &'a [Named],
-    /// The text since the last command.
+    /// The text since the last command, in which only asmpatch's own line breaks are left.
     said: String,
     steps: Vec<WordedStep>,
 }
@@ -302,7 +303,8 @@ const OPERANDS: [(&str, &[&str]); 3] = [("FILE", &["file", "files", "from"]), ("
 impl Words<'_> {
     fn add(&mut self, part: &AdvicePart) {
         match part {
-            AdvicePart::Text(text) => self.said.push_str(text),
+            AdvicePart::Text(Cow::Borrowed(text)) => self.said.push_str(text),
+            AdvicePart::Text(Cow::Owned(text)) => self.said.push_str(&Line::of(text)),
             AdvicePart::Hands(Hands::HandOn) => {
                 self.end_text();
                 self.said.push_str(&self.run.by_hand(Hands::HandOn));
@@ -337,9 +339,7 @@ impl Words<'_> {
     /// Ends the step of what was said.
     fn end_text(&mut self) {
         let said = std::mem::take(&mut self.said);
-        if !said.is_empty() {
-            self.steps.push(WordedStep::hands(said));
-        }
+        self.steps.extend(said.lines().map(WordedStep::hands));
     }
 
     fn run(&mut self, purpose: &'static str, line: &'static str) {
@@ -611,7 +611,7 @@ mod tests {
     fn a_command_that_lacks_a_value_is_shown_so_that_no_shell_runs_it() {
         assert_eq!(said(&["asmpatch", "list"], &[], "info {FILE}")[1..], ["do this: `info FILE`"]);
         let tick = said(&["asmpatch", "wrap", "a `b", "-o", "c"], &[], "info {FILE}");
-        let quoted = if cfg!(windows) { "\"a `b\"" } else { "'a `b'" };
+        let quoted = if cfg!(windows) { "\"a ``b\"" } else { "'a `b'" };
         assert_eq!(tick[2], format!("    asmpatch info {quoted}"));
     }
 

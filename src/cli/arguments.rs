@@ -12,12 +12,13 @@ use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_dock::atomic;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::queue::QueueEnd;
-use asm2464_host::bridge::{Location, Port};
+use asm2464_host::bridge::{Location, Port, UnitInfo};
 use clap::builder::{ArgPredicate, Resettable};
 use clap::{Arg, Command, ValueEnum};
 use etcetera::BaseStrategy as _;
 
-use super::user_files;
+use super::line::Line;
+use super::{ask, user_files};
 use crate::cli::interrupt;
 use crate::devices::Devices;
 use crate::fetch::Cache;
@@ -231,7 +232,7 @@ impl PortArgs {
     /// As for [`unit::port`]; also fails if a device file is wrong.
     pub fn port(&self, capture: Option<&Capture>) -> Result<Box<dyn Port>, AnyFailure> {
         let devices = self.ids.load()?;
-        opened(self.device.as_ref(), |device| unit::port(&devices, device, capture))
+        opened(&devices, self.device.as_ref(), capture)
     }
 
     /// Selects the unit; `capture` records it. From here on Ctrl-C only sets a flag, so that the unit is
@@ -242,26 +243,48 @@ impl PortArgs {
     pub fn choose(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
         interrupt::install();
         let devices = self.ids.load()?;
-        opened(self.device.as_ref(), |device| unit::choose(&devices, device, capture))
+        Unit::at(opened(&devices, self.device.as_ref(), capture)?)
     }
 }
 
-/// Opens what the selector names. Says on a terminal that this has made a new virtual unit: its name may be mistyped.
+/// Opens the port of the unit that the selector names. Without one, and with several units, it asks on a terminal which
+/// one is meant. Says on a terminal that this has made a new virtual unit: its name may be mistyped.
 ///
 /// # Errors
-/// As for `open`.
-pub fn opened<'a, T, E>(
-    selector: Option<&'a Selector>,
-    open: impl FnOnce(Option<&'a Selector>) -> Result<T, E>,
-) -> Result<T, E> {
+/// As for [`unit::port`].
+pub fn opened(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    capture: Option<&Capture>,
+) -> Result<Box<dyn Port>, AnyFailure> {
+    if selector.is_none()
+        && ask::can_choose()
+        && let Some(unit) = asked_for(&unit::list(known)?)?
+    {
+        // It may have left since, and another one be at its port.
+        return Ok(unit::again(known, &unit, capture)?.into_port());
+    }
     let new = unit::new_virtual(selector);
-    let opened = open(selector)?;
+    let port = unit::port(known, selector, capture)?;
     if let Some(dir) = new
         && std::io::stderr().is_terminal()
     {
         errln!("a new virtual unit in {}", dir.shown());
     }
-    Ok(opened)
+    Ok(port)
+}
+
+/// Asks which of several units is meant; `None` if there are not several, or the user chooses none.
+///
+/// # Errors
+/// Fails on Ctrl-C.
+fn asked_for(units: &[UnitInfo]) -> Result<Option<UnitInfo>, AnyFailure> {
+    if units.len() < 2 {
+        return Ok(None);
+    }
+    let heading = format!("{} units are connected:", units.len());
+    let choices: Vec<Line> = units.iter().map(Line::of).collect();
+    Ok(ask::choice(&heading, &choices, interrupt::install())?.map(|index| units[index].clone()))
 }
 
 /// The value of `--transport`.

@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long)]
     offline: bool,
 
-    /// Give up on a server that doesn't answer for this long, or falls silent.
+    /// Give up on a server that doesn't answer for this long, falls silent, or sends fewer than 500 bytes a second.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
@@ -121,11 +121,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired, context));
             if manifest.id == DEFAULT_IMAGE {
-                errln!("{}", help::ROADS);
+                print::err(help::ROADS.lines());
             }
-            errln!("next:\n    {}", next(manifest, args, path, context)?);
+            errln!("next:");
+            errln!("    {}", next(manifest, args, path, context)?);
         }
-        print::whole(&format!("{}\n", path.display()));
+        print::whole(&format!("{}\n", path.shown()));
     }
     Ok(Exit::Done)
 }
@@ -233,7 +234,13 @@ fn show_transfers(context: &Context) -> impl FnMut(FetchEvent<'_>) {
     let mut bar = ProgressBar::hidden();
     let is_quiet = context.is_quiet;
     move |event| match event {
+        FetchEvent::Ask { url } => {
+            info!("asking {url}");
+            bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
+            bar.set_message(format!("waiting for the answer of {}", host(url).shown()));
+        }
         FetchEvent::Begin { url, total } => {
+            bar.finish_and_clear();
             let length = total.map_or("an unknown number of".to_owned(), |total| total.to_string());
             info!("fetching {url}: {length} bytes");
             bar = terminal::bars(context.shows_progress()).add(transfer_bar(url, total));

@@ -1,14 +1,15 @@
 //! What the program says of itself. The arrangement of the help: commands by what they are for, options by what they are
-//! about. And the commands `help`, which also prints the pages of docs/ and what to do about an error, `man`,
-//! `completions` and `udev`, which make files for the system.
+//! about. And the commands `help`, which also prints the pages of docs/ and what to do about an error, `man`
+//! and `udev`, which make files for the system.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_chip::chip::registers;
 use asm2464_dock::{atomic, file};
 use clap::{Arg, Command};
-use clap_complete::{Generator as _, Shell};
 
 use super::arguments::DeviceIds;
 use super::context::Context;
@@ -16,11 +17,11 @@ use super::errors::{self, Exit};
 use super::invocation::Invocation;
 use super::worded_step::lines;
 use super::{pages, print, table, terminal};
-use crate::{embedded, suggest};
+use crate::{embedded, shell, suggest};
 
 /// Print a command's help, a page of the documents, or advice on an error.
 ///
-/// A page is a file of docs/: the program carries those for users and firmware authors. `asmpatch help README` lists
+/// Other words, such as a register's name, are looked for in the pages: first in their headings, then in the text. A page is a file of docs/: the program carries those for users and firmware authors. `asmpatch help README` lists
 /// all. One that has a command's name takes its whole name, as in `asmpatch help bench.md`. A long page is shown by
 /// its sections: name one after it, or add --all. On a terminal, $PAGER or less shows what doesn't fit.
 #[derive(Debug, clap::Args)]
@@ -64,6 +65,24 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         outln!("{code}: exit status {status}");
         for (label, line) in table::under("help:", advice) {
             outln!("  {label:<5} {line}");
+        }
+        return Ok(Exit::Done);
+    }
+    let places = pages::places(&topic);
+    if let [pages::Place { page, section }] = &places[..] {
+        let text = pages::page(page).unwrap_or_default();
+        pages::show(page, &text, section, args.all)?;
+        return Ok(Exit::Done);
+    }
+    if places.is_empty() && registers().any(|(_, register)| register.name.eq_ignore_ascii_case(&topic)) {
+        // The page names some of them by a range.
+        pages::show("chip", &pages::page("chip").unwrap_or_default(), "", args.all)?;
+        return Ok(Exit::Done);
+    }
+    if !places.is_empty() {
+        outln!("{} is in these sections:", topic.shown());
+        for pages::Place { page, section } in &places {
+            outln!("  asmpatch help {page} {}", shell::word(section));
         }
         return Ok(Exit::Done);
     }
@@ -122,16 +141,52 @@ Your GPU runtime decides which firmware the dock needs:
   tinygrad from v0.14.0 on  the open one    asmpatch flash ed4e39b
   tinygrad up to v0.13.0    the patched one asmpatch download -o stock.bin";
 
-/// Groups the commands and their options, and hides from `-h` the options that every command has.
+/// Groups the commands and their options. The options that every command has stand once, in the program's own help.
 pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);
+    let everywhere = everywhere(&command);
     let header = command.get_styles().get_header();
     let options = format!("{header}Options:{header:#}");
     with_headings(command)
-        .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
+        .mut_args(|arg| shown_globals(arg, false))
         .help_template(format!(
-            "{{about-with-newline}}\n{ROADS}\n\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}{{after-help}}"
+            "{{about-with-newline}}\n{ROADS}\n\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}\n\n\
+             {everywhere}{{after-help}}"
         ))
+        .mut_subcommands(pointing)
+}
+
+/// Shows or hides an option that every command has. What is hidden before clap hands it to the subcommands is hidden there.
+fn shown_globals(arg: Arg, is_shown: bool) -> Arg {
+    if arg.is_global_set() { arg.hide_short_help(!is_shown).hide_long_help(!is_shown) } else { arg }
+}
+
+/// The options that every command has, as a part of the program's help.
+fn everywhere(command: &Command) -> String {
+    let header = command.get_styles().get_header();
+    let width = terminal::text_width(terminal::stdout_width());
+    let mut text = format!("{header}Options of every command:{header:#}\n");
+    for arg in command.get_arguments().filter(|arg| arg.is_global_set()) {
+        let short = arg.get_short().map_or_else(|| "    ".to_owned(), |short| format!("-{short}, "));
+        let long = arg.get_long().unwrap_or_default();
+        let value = match arg.get_value_names() {
+            Some([name, ..]) if arg.get_action().takes_values() => format!(" <{name}>"),
+            _ => String::new(),
+        };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        text += &terminal::fold(&format!("  {:<23} {help}\n", format!("{short}--{long}{value}")), width);
+    }
+    text
+}
+
+/// Says below a command's help where the options of every command are.
+fn pointing(command: Command) -> Command {
+    let after = command.get_after_help().map(|after| format!("{after}\n\n")).unwrap_or_default();
+    command
+        .after_help(
+            after + "Every command also takes --quiet, --verbose, --color and --log-file: see `asmpatch --help`.",
+        )
+        .mut_subcommands(pointing)
 }
 
 fn groups(command: &Command) -> String {
@@ -184,18 +239,14 @@ pub fn write_man(args: &ManArgs, _context: &Context) -> Result<Exit, AnyFailure>
     file::make_folder(&args.dir).map_err(failed)?;
     let command = super::command_for_pages();
     let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
-    let mut command = with_whole_help(command.long_about(format!("{about}\n\n{ROADS}")));
+    let mut command = command.long_about(format!("{about}\n\n{ROADS}"));
     command.build();
+    let command = command.mut_args(|arg| shown_globals(arg, true));
     let mut pages = Vec::new();
     render_pages(command, &args.dir, &mut pages).map_err(failed)?;
     let files: Vec<(&Path, &[u8])> = pages.iter().map(|(path, page)| (path.as_path(), page.as_slice())).collect();
     atomic::write_all(&files)?;
     Ok(Exit::Done)
-}
-
-/// Shows the options that every command has with their help, which `-h` leaves out, and clap_mangen with it.
-fn with_whole_help(command: clap::Command) -> clap::Command {
-    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(with_whole_help)
 }
 
 /// Renders the pages of a command and its subcommands. clap_mangen does not write the files: it would follow links.
@@ -208,60 +259,6 @@ fn render_pages(command: clap::Command, dir: &Path, pages: &mut Vec<(PathBuf, Ve
     man.render(&mut page)?;
     pages.push((dir.join(man.get_filename()), page));
     Ok(())
-}
-
-/// Print a completion script for a shell, or write it into a folder.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  asmpatch completions bash ~/.local/share/bash-completion/completions\n  asmpatch completions zsh > /usr/share/zsh/site-functions/_asmpatch"
-)]
-pub struct CompletionsArgs {
-    /// The shell.
-    shell: Shell,
-
-    /// Write the script into this folder, created if missing, under the name that the shell looks for.
-    #[arg(value_name = "DIR")]
-    dir: Option<PathBuf>,
-}
-
-/// Runs the subcommand.
-///
-/// # Errors
-/// Fails if the folder can't be created or written.
-pub fn complete(args: &CompletionsArgs, _context: &Context) -> Result<Exit, AnyFailure> {
-    let script = script(args.shell, super::command());
-    match &args.dir {
-        Some(dir) => {
-            file::make_folder(dir).map_err(|cause| {
-                let label = Kind::System.code("asmpatch::completions::folder");
-                Failure::new(label, format!("cannot make the folder {}", dir.display())).because(cause)
-            })?;
-            atomic::write(&dir.join(args.shell.file_name("asmpatch")), script.as_bytes())?;
-        }
-        None => print::whole(&script),
-    }
-    Ok(Exit::Done)
-}
-
-/// Returns the completion script as clap makes it: commands, options, their fixed values, and files.
-fn script(shell: Shell, command: Command) -> String {
-    let mut command = if shell == Shell::Zsh { with_escaped_names(command) } else { command };
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "asmpatch", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
-}
-
-/// Escapes the colons in the names of values, such as `VID:PID`: to zsh an unescaped one ends the name, and what follows
-/// is a function to call.
-fn with_escaped_names(command: Command) -> Command {
-    let escaped = |arg: Arg| match arg.get_value_names() {
-        Some([name, ..]) if name.contains(':') => {
-            let name = name.replace(':', "\\:");
-            arg.value_name(name)
-        }
-        _ => arg,
-    };
-    command.mut_args(escaped).mut_subcommands(with_escaped_names)
 }
 
 /// Print the udev rules that let a Linux user open a dock.
@@ -298,16 +295,6 @@ mod tests {
         grouped.sort_unstable();
         commands.sort_unstable();
         assert_eq!(grouped, commands);
-    }
-
-    #[test]
-    fn short_help_has_no_options_that_every_command_has() {
-        let mut command = crate::cli::command();
-        command.build();
-        let list = command.find_subcommand_mut("list").unwrap();
-        let short = list.render_help().to_string();
-        assert!(!short.contains("--log-file") && !short.contains("--color"), "{short}");
-        assert!(list.render_long_help().to_string().contains("--log-file"));
     }
 
     /// The long help of the subcommand at this path.
@@ -347,9 +334,10 @@ mod tests {
     }
 
     #[test]
-    fn each_page_is_of_asmpatch_and_says_what_each_option_does() {
-        let mut command = with_whole_help(crate::cli::command());
+    fn each_page_is_of_asmpatch_and_what_every_command_has_stands_in_the_first_alone() {
+        let mut command = crate::cli::command();
         command.build();
+        let command = command.mut_args(|arg| shown_globals(arg, true));
         let mut pages = Vec::new();
         render_pages(command, Path::new(""), &mut pages).unwrap();
         assert!(pages.len() > 30, "{}", pages.len());
@@ -358,17 +346,21 @@ mod tests {
             let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
             let version = concat!("\"asmpatch ", env!("CARGO_PKG_VERSION"), "\"");
             assert!(title.contains(version), "{}: {title}", path.display());
+            let is_first = path.ends_with("asmpatch.1");
             for said in ["Print no progress", "When to colour the output", "Log to FILE instead"] {
-                assert!(page.contains(said), "{}: {said}", path.display());
+                assert_eq!(page.contains(said), is_first, "{}: {said}", path.display());
             }
+            assert!(is_first || page.contains("Every command also takes"), "{}", path.display());
         }
     }
 
     #[test]
-    fn no_colon_ends_the_name_of_a_value_in_zsh() {
-        let script = script(Shell::Zsh, crate::cli::command());
-        assert!(script.contains(r"]:PORT|SERIAL|virtual[\:DIR]:_default'"), "--device");
-        assert!(script.contains(r"]:VID\:PID:"), "--usb-id");
-        assert!(script.contains(r"]:virtual\:DIR:"), "virtual serve --device");
+    fn what_every_command_has_stands_once_in_the_help() {
+        let whole = help(&[]);
+        for said in ["-q, --quiet", "-v, --verbose", "--color <WHEN>", "--log-file <FILE>", "Print no progress"] {
+            assert_eq!(whole.matches(said).count(), 1, "{said}: {whole}");
+        }
+        let flash = help(&["flash"]);
+        assert!(!flash.contains("Print no progress") && flash.contains("see `asmpatch --help`"), "{flash}");
     }
 }

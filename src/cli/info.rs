@@ -25,7 +25,8 @@ use super::backup::{self, ListedBackup};
 use super::context::Context;
 use super::errors::{Advised, Exit};
 use super::invocation::Command;
-use super::{print, table, user_files, verify};
+use super::table::{self, Cell};
+use super::{print, user_files, verify};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
 const MIN_FREE: u32 = 64;
@@ -363,7 +364,8 @@ fn show(
         }
     } else if info.flash.as_ref().is_some_and(|flash| flash.second_image) && !context.is_quiet {
         let (file, output) = (shell::path(&args.file), shell::path(args.file.with_extension("slot-2.bin")));
-        outln!("next, take the image in slot 2 out of the copy:\n  asmpatch info {file} --slot 2 -o {output}");
+        outln!("next, take the image in slot 2 out of the copy:");
+        outln!("  asmpatch info {file} --slot 2 -o {output}");
     }
     Ok(Exit::Done)
 }
@@ -436,12 +438,12 @@ fn print_map(map: &[Area]) {
     let row = |Area { kind, file_offset, size, flash_address, first, last, free }: &Area| {
         let code = first.zip(*last).map(|(first, last)| format!("{first}..0x{:04X}", last.addr()));
         [
-            kind.to_string(),
-            code.unwrap_or_else(|| "-".to_owned()),
-            format!("{:#07x}", file_offset.0),
-            format!("{:#08x}", flash_address.0),
-            size.to_string(),
-            free.iter().map(|run| run.size).sum::<u32>().to_string(),
+            kind.to_string().into(),
+            code.unwrap_or_else(|| "-".to_owned()).into(),
+            format!("{:#07x}", file_offset.0).into(),
+            format!("{:#08x}", flash_address.0).into(),
+            size.to_string().into(),
+            free.iter().map(|run| run.size).sum::<u32>().to_string().into(),
             largest_runs(free),
         ]
     };
@@ -450,12 +452,12 @@ fn print_map(map: &[Area]) {
     outln!("free: runs of at least {MIN_FREE} zero bytes");
 }
 
-fn largest_runs(free: &[ZeroRun]) -> String {
+fn largest_runs(free: &[ZeroRun]) -> Cell {
     let mut runs: Vec<&ZeroRun> = free.iter().collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.size));
     let line = |ZeroRun { address, file_offset, size }: &&ZeroRun| {
         let at = address.map_or_else(|| file_offset.to_string(), |address| address.to_string());
         format!("{at}: {size}")
     };
-    runs.iter().take(3).map(line).collect::<Vec<_>>().join("\n")
+    Cell::of(runs.iter().take(3).map(line))
 }

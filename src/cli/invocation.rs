@@ -382,7 +382,7 @@ impl Invocation {
 
     /// Whether the command was for one unit at most.
     fn is_for_one(&self) -> bool {
-        self.named().len() <= 1 && !self.given.iter().any(|given| given.spec.id == "all")
+        self.named().len() <= 1 && !self.is_given("all")
     }
 
     /// Whether each unit that a printed command is for is virtual.
@@ -399,6 +399,11 @@ impl Invocation {
     /// The values of the argument with this ID, as given.
     fn values(&self, id: &str) -> &[OsString] {
         self.given.iter().find(|given| given.spec.id == id).map(|given| given.values.as_slice()).unwrap_or_default()
+    }
+
+    /// Whether the argument with this ID was given.
+    pub fn is_given(&self, id: &str) -> bool {
+        self.given.iter().any(|given| given.spec.id == id)
     }
 
     /// The only value of the argument with this ID.
@@ -430,8 +435,8 @@ fn effect_of(subcommand: &str, assigns: bool) -> Effect {
         "backup" | "download" | "patch" | "unpatch" | "wrap" | "make-patch" | "demo" | "man" => Effect::MakesFiles,
         "reset" | "pcie on" | "pcie off" | "pcie reset" => Effect::Restarts,
         "pcie" if assigns => Effect::Restarts,
-        "list" | "info" | "verify" | "doctor" | "pcie" | "bench" | "config get" | "xdata read" | "run" | "disasm"
-        | "udev" | "completions" | "help" => Effect::Looks,
+        "list" | "info" | "verify" | "doctor" | "pcie" | "pcie read" | "bench" | "config get" | "xdata read"
+        | "run" | "disasm" | "udev" | "completions" | "help" => Effect::Looks,
         "virtual set" | "virtual serve" | "virtual replug" => Effect::SetsVirtual,
         // What is not known is taken for the worst.
         _ => Effect::Writes,
@@ -675,7 +680,7 @@ mod tests {
                 writing.push(name);
             }
         }
-        assert_eq!(writing, ["config set", "flash", "restore", "xdata write"]);
+        assert_eq!(writing, ["", "config set", "flash", "pcie write", "restore", "xdata write"]);
         assert_eq!((effect_of("pcie", false), effect_of("pcie", true)), (Effect::Looks, Effect::Restarts));
     }
 

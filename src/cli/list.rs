@@ -176,7 +176,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
     } else {
         rows.iter().for_each(show);
-        tunnelled_note(tunnels, &context.invocation).iter().for_each(|note| outln!("{note}"));
+        print::out(tunnelled_note(tunnels, &context.invocation));
     }
     Ok(Exit::Done)
 }
@@ -310,14 +310,15 @@ fn note_shared_serials(rows: &mut [ListedUnit]) {
 }
 
 /// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
-fn tunnelled_note(tunnels: Tunnels, run: &Invocation) -> Option<String> {
+fn tunnelled_note(tunnels: Tunnels, run: &Invocation) -> Vec<String> {
     let names = tunnels.to_string();
     let error = NoUnit { tunnels, ..NoUnit::default() };
     if names.is_empty() {
-        return None;
+        return Vec::new();
     }
-    let next = next_lines(&error, run).join("\n  ");
-    Some(format!("also connected, over USB4 or Thunderbolt: {names}\n  {next}"))
+    let mut note = vec![format!("also connected, over USB4 or Thunderbolt: {names}")];
+    note.extend(next_lines(&error, run).iter().map(|line| format!("  {line}")));
+    note
 }
 
 fn next_steps(error: &NoUnit, run: &Invocation) -> Vec<WordedStep> {
@@ -404,12 +405,12 @@ mod tests {
     fn docks_that_tunnel_are_named_beside_units_with_the_ways_out() {
         let root = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
-        assert_eq!(tunnelled_note(sysfs.tunnels(), &Invocation::default()), None);
+        assert!(tunnelled_note(sysfs.tunnels(), &Invocation::default()).is_empty());
         let device = root.path().join("bus/thunderbolt/devices/0-1");
         std::fs::create_dir_all(&device).unwrap();
         std::fs::write(device.join("vendor_name"), "ASMedia\n").unwrap();
         std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
-        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).join("\n");
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
         assert!(note.contains("USB 3 port, cable or hub") && note.contains("`asmpatch help recovery`"), "{note}");
     }
@@ -428,7 +429,7 @@ mod tests {
         put("0-0", &[("nvm_version", "28.0\n")]);
         put("domain0", &[("security", "user\n")]);
         let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
-        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).join("\n");
         let waits = "0-1 (ASMedia UT3G, which the host has not authorised: security level user, the host's NVM version \
                      28.0, UUID d1030000-0072-640e-8364-0d0b1c92c320)";
         assert!(note.contains(waits), "{note}");
@@ -439,7 +440,7 @@ mod tests {
         );
         // Once it is authorised, the dock's PCIe counts.
         put("0-1", &[("authorized", "1\n")]);
-        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).join("\n");
         assert!(note.contains("0-1 (ASMedia UT3G)") && !note.contains("boltctl"), "{note}");
     }
 
@@ -451,8 +452,8 @@ mod tests {
         for (file, text) in [("vendor", "0x1b21\n"), ("device", "0x2463\n"), ("class", "0x060400\n")] {
             std::fs::write(device.join(file), text).unwrap();
         }
-        let note =
-            tunnelled_note(Sysfs::at(root.path(), "/nowhere", "/nowhere").tunnels(), &Invocation::default()).unwrap();
+        let tunnels = Sysfs::at(root.path(), "/nowhere", "/nowhere").tunnels();
+        let note = tunnelled_note(tunnels, &Invocation::default()).join("\n");
         assert!(note.contains("0000:03:00.0 (a dock's PCIe switch 1B21:2463, no GPU behind it)"), "{note}");
         assert!(note.contains("its own power"), "{note}");
     }

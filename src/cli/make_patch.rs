@@ -13,6 +13,7 @@ use asm2464_dock::toml_file;
 use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
+use super::print;
 use super::user_files::{self, code_address};
 
 /// More than the whole image with its debug information needs, in bytes.
@@ -76,7 +77,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     };
     let bytes = user_files::read(elf, MAX_ELF_LEN)?;
     let hunks = hunks_from_elf(&bytes, *site, &image).map_err(in_file(elf))?;
-    out!("{}", patch_file(elf, *site, &library.image_name(&sha256), &sha256, &hunks));
+    print::whole(&patch_file(elf, *site, &library.image_name(&sha256), &sha256, &hunks));
     Ok(Exit::Done)
 }
 

@@ -10,7 +10,7 @@
 //!   made.
 //! - A file that the user names is looked at once: `user_files::look` gives its [`FileKind`](crate::file_kind::FileKind). A
 //!   command takes the kinds that it can use; `user_files::no_image` names every other, and the command that takes it.
-//! - Everything that is printed goes through `print`.
+//! - Everything that is printed goes through `print`, a line at a time: text from outside can't make one.
 //! - An error becomes text, JSON and an exit status in [`errors`]. `advice` words what to do about it for the command that
 //!   was run.
 //!
@@ -22,8 +22,10 @@ mod print;
 
 mod advice;
 mod arguments;
+mod ask;
 mod backup;
 mod bench;
+mod completions;
 mod config;
 mod context;
 mod demo;
@@ -36,6 +38,7 @@ mod help;
 mod info;
 pub mod interrupt;
 mod invocation;
+mod line;
 mod list;
 mod log;
 mod make_patch;
@@ -97,8 +100,7 @@ pub struct Cli {
     command: CliCommand,
 }
 
-const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help also those that every command has: colours and \
-log.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
+const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help says more of each.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
 5 refused for safety, 6 the system failed (disk, rights, network), 130 interrupted.";
 
 /// The subcommands, in the order in which you use them.
@@ -130,7 +132,7 @@ enum CliCommand {
     Demo(demo::Args),
     Udev(help::UdevArgs),
     Man(help::ManArgs),
-    Completions(help::CompletionsArgs),
+    Completions(completions::Args),
     Help(help::Args),
 }
 
@@ -161,7 +163,7 @@ fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFailure>
         CliCommand::Demo(args) => (demo::run(&args, context), false),
         CliCommand::Udev(args) => (help::print_udev_rules(&args, context), true),
         CliCommand::Man(args) => (help::write_man(&args, context), true),
-        CliCommand::Completions(args) => (help::complete(&args, context), true),
+        CliCommand::Completions(args) => (completions::run(&args, context), true),
         CliCommand::Help(args) => (help::run(&args, context), true),
     }
 }
@@ -181,7 +183,7 @@ pub fn main() -> ExitCode {
     let (mut exit, is_output_all) = match run_reported() {
         Ok(ended) => ended,
         Err(error) if error.use_stderr() => {
-            err!("{}", escaped(error.render().ansi().to_string(), std::env::args_os()));
+            print::whole_err(&escaped(error.render().ansi().to_string(), std::env::args_os()));
             (Exit::Usage, false)
         }
         Err(error) => {
@@ -223,6 +225,7 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
         wants_json(&matches),
         Invocation::of(&matches).on_host(Sysfs::system().forwarding()),
     );
+    ask::let_choose(!context.json && !context.invocation.is_given("yes"));
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, (outcome, is_output_all)) = match cli.log.start() {
         Ok(log) => (log, dispatch(cli.command, &context)),

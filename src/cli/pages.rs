@@ -31,9 +31,63 @@ pub fn file_of(name: &str) -> String {
     format!("{}.md", name.strip_suffix(".md").unwrap_or(name))
 }
 
-/// Returns the page that is named by its name, its file or its path.
+/// Returns the page that is named by its name, its file or its path, in upper or lower case.
 pub fn page(name: &str) -> Option<String> {
-    embedded::page(&file_of(name))
+    let file = file_of(name);
+    let names = embedded::page_names();
+    let name = names.iter().find(|name| format!("{name}.md").eq_ignore_ascii_case(&file))?;
+    embedded::page(&format!("{name}.md"))
+}
+
+/// The most places that a search lists.
+const MOST_PLACES: usize = 12;
+
+/// A section of a page, as `asmpatch help` takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The page's name.
+    pub page: String,
+    /// The section's name.
+    pub section: String,
+}
+
+/// Returns where words stand in the pages: the sections whose headings have them or, if none has, those whose text has
+/// them as whole words, such as a register's name. Ignores case.
+pub fn places(words: &str) -> Vec<Place> {
+    let key = words.replace('`', "").to_lowercase();
+    // A shorter part of a word is in every page.
+    if key.chars().count() < 3 {
+        return Vec::new();
+    }
+    let (mut headings, mut texts) = (Vec::new(), Vec::new());
+    for page in embedded::page_names() {
+        let Some(text) = embedded::page(&format!("{page}.md")) else { continue };
+        for section in sections(&text) {
+            let place = || Place { page: page.clone(), section: section.name.clone() };
+            if section.name.to_lowercase().contains(&key) {
+                headings.push(place());
+            } else if has_words(own_text(section.text), &key) {
+                texts.push(place());
+            }
+        }
+    }
+    let mut found = if headings.is_empty() { texts } else { headings };
+    found.truncate(MOST_PLACES);
+    found
+}
+
+/// What stands in a section before the first one below it.
+fn own_text(section: &str) -> &str {
+    let below = sections(section).get(1).map(|below| below.at);
+    &section[..below.unwrap_or(section.len())]
+}
+
+/// Whether a text has these words, which are in lower case, as whole words.
+fn has_words(text: &str, key: &str) -> bool {
+    let text = text.to_lowercase();
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    text.match_indices(key)
+        .any(|(at, _)| !is_part(text[..at].chars().next_back()) && !is_part(text[at + key.len()..].chars().next()))
 }
 
 /// Returns the page that these words name, and the name of a section, empty for none.
@@ -187,6 +241,22 @@ mod tests {
         assert!(message.contains("did you mean `Two`?"), "{message}");
         let message = find("page", PAGE, "n").unwrap_err().to_string();
         assert!(message.contains("\"One\", \"Inner part\""), "{message}");
+    }
+
+    #[test]
+    fn a_page_is_found_in_upper_case_and_a_part_of_a_heading_and_each_register_in_some_page() {
+        assert_eq!(page("Recovery"), page("recovery.md"));
+        assert!(page("RECOVERY").is_some());
+        let found = places("not listed");
+        assert_eq!(found, [Place { page: "recovery".to_owned(), section: "The unit is not listed".to_owned() }]);
+        assert!(places("pcie_link_state").iter().any(|place| place.page == "chip"));
+        assert!(places("no page has these words").is_empty() && places("e4").is_empty());
+    }
+
+    #[test]
+    fn a_part_of_a_word_is_no_word() {
+        assert!(has_words("of `PCIE_LINK_STATE`.", "pcie_link_state"));
+        assert!(!has_words("PCIE_LINK_STATE_2", "pcie_link_state") && !has_words("restore", "restor"));
     }
 
     #[test]

@@ -167,7 +167,8 @@ fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf]
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
-        outln!("next:\n    {}", context.invocation.other("flash").operand(image));
+        outln!("next:");
+        outln!("    {}", context.invocation.other("flash").operand(image));
     }
 }
 

@@ -6,11 +6,12 @@
 //! all that was asked for, its loss is a failure, unless the reader closed the pipe. `clippy::print_stdout` and
 //! `print_stderr` forbid the standard library's macros, which panic.
 //!
-//! Whatever it prints is escaped: the whole text with its styles, or the JSON document.
+//! Whatever it prints is escaped: a line with its styles, or the JSON document. **Only the printer ends lines.** A line
+//! break within a line is shown by its code, because it came from outside: a name, a manifest, a device's string, which
+//! could put a command of its own where asmpatch's stand. Text of several lines is a list of lines.
 //!
 //! On a terminal, long lines are folded at its width. In a pipe they stay whole, for `grep`.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,22 +29,12 @@ use super::terminal;
 
 /// Prints a line to stdout.
 macro_rules! outln {
-    ($($arg:tt)*) => { $crate::cli::print::out(format_args!("{}\n", format_args!($($arg)*))) };
-}
-
-/// Prints text to stdout, without a newline.
-macro_rules! out {
-    ($($arg:tt)*) => { $crate::cli::print::out(format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::cli::print::out([format!($($arg)*)]) };
 }
 
 /// Prints a line to stderr.
 macro_rules! errln {
-    ($($arg:tt)*) => { $crate::cli::print::err(format_args!("{}\n", format_args!($($arg)*))) };
-}
-
-/// Prints text to stderr, without a newline.
-macro_rules! err {
-    ($($arg:tt)*) => { $crate::cli::print::err(format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::cli::print::err([format!($($arg)*)]) };
 }
 
 /// The first error of stdout: some output is lost.
@@ -129,14 +120,20 @@ fn settle_log() {
     }
 }
 
-/// Writes to stdout; remembers the first failure for [`report_lost_output`].
-pub fn out(text: fmt::Arguments<'_>) {
-    to_stdout(&text.to_string(), terminal::stdout_width());
+/// Writes lines to stdout; remembers the first failure for [`report_lost_output`].
+pub fn out<L: AsRef<str>>(lines: impl IntoIterator<Item = L>) {
+    to_stdout(&ended(lines), terminal::stdout_width());
 }
 
-/// Writes text for programs to stdout, as [`out`], but folds no line.
+/// Writes text for programs to stdout: its own line ends stay, and none is folded. Text from outside must be escaped in
+/// it.
 pub fn whole(text: &str) {
     to_stdout(text, None);
+}
+
+/// Escapes each line, and ends it.
+fn ended<L: AsRef<str>>(lines: impl IntoIterator<Item = L>) -> String {
+    lines.into_iter().map(|text| line(text.as_ref()) + "\n").collect()
 }
 
 fn to_stdout(text: &str, width: Option<usize>) {
@@ -149,10 +146,24 @@ fn to_stdout(text: &str, width: Option<usize>) {
     }
 }
 
-/// Writes to stderr. Ignores errors, because there is nobody to tell.
-pub fn err(text: fmt::Arguments<'_>) {
+/// Writes lines to stderr. Ignores errors, because there is nobody to tell.
+pub fn err<L: AsRef<str>>(lines: impl IntoIterator<Item = L>) {
+    to_stderr(&ended(lines));
+}
+
+/// Writes a question to stderr, which the answer follows on its line.
+pub fn ask(question: &str) {
+    to_stderr(&(line(question) + " "));
+}
+
+/// Writes text of asmpatch's own to stderr, with its line ends. Text from outside must be escaped in it.
+pub fn whole_err(text: &str) {
+    to_stderr(text);
+}
+
+fn to_stderr(text: &str) {
     settle_log();
-    let _ = write(anstream::stderr, &text.to_string(), terminal::stderr_width(), &WAITED);
+    let _ = write(anstream::stderr, text, terminal::stderr_width(), &WAITED);
 }
 
 /// Writes a line of the log to stderr.
@@ -203,8 +214,12 @@ fn write_all(stream: &mut impl Write, mut bytes: &[u8], waited: &AtomicU32) -> i
     }
 }
 
-/// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
-/// (SGR), because asmpatch's own styles need them.
+/// Escapes a line. Keeps the sequences that set colours and weights (SGR), because asmpatch's own styles need them.
+fn line(text: &str) -> String {
+    replaced(&printed(text), |c| (c == '\n').then(|| c.escape_default().to_string()))
+}
+
+/// Escapes text that is printed as a whole. Keeps what [`lines`] and [`line`] keep.
 fn printed(text: &str) -> String {
     let mut parts = text.split('\x1b');
     let mut escaped = parts.next().map(lines).unwrap_or_default();
@@ -284,6 +299,14 @@ mod tests {
         let waited = AtomicU32::new(PATIENCE - 2);
         let error = write_all(&mut slow, b"asmpatch restore", &waited).unwrap_err();
         assert_eq!((error.kind(), waited.into_inner()), (io::ErrorKind::WouldBlock, PATIENCE));
+    }
+
+    #[test]
+    fn only_the_printer_ends_a_line() {
+        assert_eq!(
+            ended(["a\nasmpatch flash x -y #", "\x1b[1mb\x1b[0m"]),
+            "a\\nasmpatch flash x -y #\n\x1b[1mb\x1b[0m\n"
+        );
     }
 
     proptest! {

@@ -51,7 +51,7 @@ pub fn clear() {
         bars.set_draw_target(ProgressDrawTarget::hidden());
     }
     if io::stderr().is_terminal() {
-        err!("\n");
+        errln!("");
     }
 }
 

@@ -22,7 +22,7 @@ use super::errors::Advised;
 use super::flash::steps::WordedStep;
 use super::invocation::Command;
 use crate::failure::in_file;
-use crate::fetch::{Manifest, Md5Digest, image_in};
+use crate::fetch::{Manifest, Md5Digest, images_in};
 use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, Pointer, PointerDigest, PointerTool, unpadded};
 use crate::flash::backup::Backup;
@@ -328,8 +328,9 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
         }
         FileKind::Zip | FileKind::Program => {
             let known = crate::embedded::manifests(&[]).ok();
-            let inside = known.as_ref().and_then(|known| image_in(path, known, Interrupt::of_process()));
-            let Some(Manifest { id, .. }) = inside else {
+            let inside =
+                known.as_ref().map(|known| images_in(path, known, Interrupt::of_process())).unwrap_or_default();
+            let Some(Manifest { id, .. }) = inside.first() else {
                 return vec![AdvicePart::text(
                     "asmpatch finds no known image in it: unpack it, and name the image. Don't run a program to get at it",
                 )];

@@ -9,7 +9,7 @@ use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
 use crate::image::{Images, OpenImage};
 use crate::patch::{Difference, Expectations, Library, PatchEffect, PatchOnImage, Verification};
-use crate::unit::{self, Selector};
+use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FileOffset, FirmwareVersion, Image, MAX_FILE_LEN, Part};
@@ -264,7 +264,7 @@ struct Comparison {
 fn read_unit(selector: &Selector, ids: &UnitArgs, context: &Context) -> Result<Backup, AnyFailure> {
     let interrupt = interrupt::install();
     let devices = ids.load()?;
-    let mut port = opened(Some(selector), |device| unit::port(&devices, device, None))?;
+    let mut port = opened(&devices, Some(selector), None)?;
     let mut access = Access::open(&mut *port)?;
     Screen::backup(context, &mut *port, &mut access, FlashStep::Compare, interrupt)
 }

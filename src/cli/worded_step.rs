@@ -1,14 +1,15 @@
 //! A step in words: what a user, or `doctor --fix`, does next. Below everything that words advice.
 //!
 //! A step of asmpatch's own has its command as it was put together, so that whoever runs it needs no shell and reads no
-//! text. What it prints is made from that.
+//! text. What it prints is made from that. Its words are [lines](Line), which text from outside can't end.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
 use super::invocation::Command;
+use super::line::Line;
+use super::print;
 use crate::advice::Applicability;
 
 /// A step in words.
@@ -16,7 +17,7 @@ use crate::advice::Applicability;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WordedStep {
     /// What the step is for.
-    pub purpose: Cow<'static, str>,
+    pub purpose: Line,
     /// Who can take it.
     pub applicability: Applicability,
     /// How it goes with the step before it. Missing if it is the first, or helps where the steps before it didn't.
@@ -24,7 +25,7 @@ pub struct WordedStep {
     pub follows: Option<Follows>,
     /// The question that you must have answered with yes before you run the command.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
+    pub question: Option<Line>,
     /// The command, ready for a shell; `None` for something to do by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<StepCommand>,
@@ -51,24 +52,24 @@ pub enum StepCommand {
     /// One of asmpatch's own.
     Own(Command),
     /// One of the system's, or of a shell: with a pipe, or a redirection.
-    System(String),
+    System(Line),
 }
 
 impl From<Command> for StepCommand {
     fn from(command: Command) -> Self {
-        if command.is_alone() { Self::Own(command) } else { Self::System(command.to_string()) }
+        if command.is_alone() { Self::Own(command) } else { Self::System(Line::of(command)) }
     }
 }
 
 impl From<String> for StepCommand {
     fn from(line: String) -> Self {
-        Self::System(line)
+        Self::System(Line::of(line))
     }
 }
 
 impl From<&str> for StepCommand {
     fn from(line: &str) -> Self {
-        Self::System(line.to_owned())
+        Self::System(Line::of(line))
     }
 }
 
@@ -88,27 +89,27 @@ impl Serialize for StepCommand {
 }
 
 impl WordedStep {
-    fn told(purpose: impl Into<Cow<'static, str>>, applicability: Applicability, command: Option<StepCommand>) -> Self {
-        Self { purpose: purpose.into(), applicability, follows: None, question: None, command, backup: None }
+    fn told(purpose: impl fmt::Display, applicability: Applicability, command: Option<StepCommand>) -> Self {
+        Self { purpose: Line::of(purpose), applicability, follows: None, question: None, command, backup: None }
     }
 
     /// A step that you take by hand.
-    pub fn hands(purpose: impl Into<Cow<'static, str>>) -> Self {
+    pub fn hands(purpose: impl fmt::Display) -> Self {
         Self::told(purpose, Applicability::Hands, None)
     }
 
     /// A command that is right without a doubt.
-    pub fn run(purpose: impl Into<Cow<'static, str>>, command: impl Into<StepCommand>) -> Self {
+    pub fn run(purpose: impl fmt::Display, command: impl Into<StepCommand>) -> Self {
         Self::told(purpose, Applicability::Certain, Some(command.into()))
     }
 
     /// A step for which only you know a value.
-    pub fn lacking(purpose: impl Into<Cow<'static, str>>) -> Self {
+    pub fn lacking(purpose: impl fmt::Display) -> Self {
         Self::told(purpose, Applicability::NeedsValue, None)
     }
 
     /// A command that is right if you want what its purpose says.
-    pub fn if_yes(purpose: impl Into<Cow<'static, str>>, command: impl Into<StepCommand>) -> Self {
+    pub fn if_yes(purpose: impl fmt::Display, command: impl Into<StepCommand>) -> Self {
         Self::told(purpose, Applicability::IfYes, Some(command.into()))
     }
 
@@ -156,7 +157,7 @@ pub fn lines(steps: &[WordedStep]) -> Vec<String> {
         match command {
             Some(_) if said == Some(&**purpose) => {}
             Some(_) => lines.push(format!("{purpose}:")),
-            None => lines.extend(purpose.lines().map(str::to_owned)),
+            None => lines.push(purpose.to_string()),
         }
         lines.extend(command.as_ref().map(|command| format!("    {command}")));
         said = Some(&**purpose);
@@ -166,5 +167,5 @@ pub fn lines(steps: &[WordedStep]) -> Vec<String> {
 
 /// Prints the steps below an error.
 pub fn print_below_error(steps: &[WordedStep]) {
-    lines(steps).iter().for_each(|line| errln!("        {line}"));
+    print::err(lines(steps).iter().map(|line| format!("        {line}")));
 }

@@ -112,7 +112,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         outln!("it is the image {}, {with}", name.shown());
     }
     if !context.is_quiet {
-        outln!("next:\n    {}", context.invocation.other("verify --boot").operand(&args.output));
+        outln!("next:");
+        outln!("    {}", context.invocation.other("verify --boot").operand(&args.output));
     }
     Ok(Exit::Done)
 }

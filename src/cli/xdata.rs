@@ -9,9 +9,9 @@ use asm2464_host::pcie::TlpEngine;
 use serde::Serialize;
 
 use super::arguments::DeviceArgs;
+use super::ask;
 use super::context::Context;
 use super::errors::Exit;
-use super::flash::ask;
 use super::{pcie, print};
 use crate::cli::interrupt;
 use crate::suggest;
@@ -232,7 +232,7 @@ fn read(address: u16, len: usize, options: &XdataOptions) -> Result<Exit, AnyFai
 
 fn show(from: XdataAddress, bytes: &[u8]) {
     if bytes.len() > LINES {
-        return out!("{}", pcie::show::dump(from.addr.into(), bytes));
+        return print::out(pcie::show::dump(from.addr.into(), bytes));
     }
     for (offset, byte) in (0..).zip(bytes) {
         let at = from.plus(offset);

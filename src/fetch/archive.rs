@@ -97,18 +97,28 @@ impl<'a> Archive<'a> {
         self.members.iter().map(|(_, name, _)| name.as_str())
     }
 
-    /// Expands one member and charges it to `budget`.
+    /// Returns the place of the member with this name, among [`names`](Self::names).
     ///
     /// # Errors
-    /// Fails if the member is missing, encrypted, damaged, compressed by another method than deflate, or larger than it
-    /// declares or than the rest of the budget; also on Ctrl-C.
-    pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, AnyFailure> {
-        budget.interrupt.check()?;
-        let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {
+    /// Fails if there is none.
+    pub fn place(&self, name: &str) -> Result<usize, Failure> {
+        self.names().position(|member| member == name).ok_or_else(|| {
             let label = Kind::BadInput.code("asmpatch::archive::missing");
-            let message = format!("the archive has no member \"{name}\"; it has {}", self.listed());
-            return Err(Failure::new(label, message).into());
-        };
+            Failure::new(label, format!("the archive has no member \"{name}\"; it has {}", self.listed()))
+        })
+    }
+
+    /// Expands the member at a [place](Self::place) and charges it to `budget`.
+    ///
+    /// # Errors
+    /// Fails if the member is encrypted, damaged, compressed by another method than deflate, or larger than it declares or
+    /// than the rest of the budget; also on Ctrl-C.
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub fn read(&mut self, place: usize, budget: &mut Budget<'_>) -> Result<Vec<u8>, AnyFailure> {
+        budget.interrupt.check()?;
+        let (index, name, encrypted) = &self.members[place];
         if *encrypted {
             let label = Kind::BadInput.code("asmpatch::archive::encrypted");
             return Err(Failure::new(label, format!("the member \"{name}\" is encrypted")).into());
@@ -135,7 +145,8 @@ impl<'a> Archive<'a> {
         // A damaged member is charged, too: the work was done.
         budget.expand -= declared;
         let mut member = self.zip.by_index_with_options(*index, options).map_err(damaged)?;
-        let mut bytes = Vec::new();
+        // Without room for the declared bytes, it would take twice as many while it grows. They are within the budget.
+        let mut bytes = Vec::with_capacity(declared as usize);
         member.by_ref().take(declared).read_to_end(&mut bytes).map_err(ZipError::Io).map_err(damaged)?;
         if !matches!(member.read(&mut [0]), Ok(0)) {
             return Err(expands(declared).into());
@@ -186,6 +197,11 @@ pub(crate) mod tests {
         zip.finish().unwrap().into_inner()
     }
 
+    /// Expands the member with this name.
+    fn read(archive: &mut Archive<'_>, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, AnyFailure> {
+        archive.read(archive.place(name)?, budget)
+    }
+
     fn replace_all(zip: &mut [u8], from: &[u8], to: &[u8]) {
         assert_eq!(from.len(), to.len());
         let at: Vec<usize> = (0..=zip.len() - from.len()).filter(|at| zip[*at..].starts_with(from)).collect();
@@ -199,14 +215,14 @@ pub(crate) mod tests {
     fn a_member_is_read_by_its_name() {
         let zip = zip_of(&[("a.txt", b"a"), ("dir/b.bin", &[7; 5000])]);
         let mut archive = Archive::open(&zip).unwrap();
-        assert_eq!(archive.read("dir/b.bin", &mut budget()).unwrap(), [7; 5000]);
+        assert_eq!(read(&mut archive, "dir/b.bin", &mut budget()).unwrap(), [7; 5000]);
         assert!(archive.names().eq(["a.txt", "dir/b.bin"]));
     }
 
     #[test]
     fn the_error_for_a_missing_member_lists_the_others() {
         let zip = zip_of(&[("a.txt", b"a")]);
-        let error = Archive::open(&zip).unwrap().read("b.bin", &mut budget()).unwrap_err();
+        let error = Archive::open(&zip).unwrap().place("b.bin").unwrap_err();
         assert_eq!(error.to_string(), "the archive has no member \"b.bin\"; it has a.txt");
     }
 
@@ -233,7 +249,7 @@ pub(crate) mod tests {
         let central = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
         zip[6] |= 1;
         zip[central + 8] |= 1;
-        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        let error = read(&mut Archive::open(&zip).unwrap(), "a.bin", &mut budget()).unwrap_err();
         assert_eq!(error.code(), "asmpatch::archive::encrypted", "{error}");
     }
 
@@ -244,7 +260,7 @@ pub(crate) mod tests {
         let central = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
         zip[8] = 14;
         zip[central + 10] = 14;
-        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        let error = read(&mut Archive::open(&zip).unwrap(), "a.bin", &mut budget()).unwrap_err();
         assert_eq!(error.code(), "asmpatch::archive::unsupported", "{error}");
     }
 
@@ -252,7 +268,7 @@ pub(crate) mod tests {
     fn a_member_that_expands_past_its_declared_size_is_refused() {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &1000u32.to_le_bytes());
-        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        let error = read(&mut Archive::open(&zip).unwrap(), "a.bin", &mut budget()).unwrap_err();
         assert_eq!(error.to_string(), "the member \"a.bin\" expands to more than 1000 bytes");
     }
 
@@ -260,7 +276,7 @@ pub(crate) mod tests {
     fn a_member_larger_than_any_firmware_is_not_expanded() {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &(1u32 << 30).to_le_bytes());
-        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        let error = read(&mut Archive::open(&zip).unwrap(), "a.bin", &mut budget()).unwrap_err();
         assert_eq!(error.to_string(), format!("the member \"a.bin\" expands to more than {MAX_EXPANDED} bytes"));
     }
 
@@ -270,8 +286,8 @@ pub(crate) mod tests {
         let zip = zip_of(&[("a.bin", &half), ("b.bin", &half)]);
         let mut archive = Archive::open(&zip).unwrap();
         let mut budget = budget();
-        assert!(archive.read("a.bin", &mut budget).is_ok());
-        assert_eq!(archive.read("b.bin", &mut budget).unwrap_err().code(), "asmpatch::archive::expands");
+        assert!(read(&mut archive, "a.bin", &mut budget).is_ok());
+        assert_eq!(read(&mut archive, "b.bin", &mut budget).unwrap_err().code(), "asmpatch::archive::expands");
     }
 
     #[test]
@@ -285,7 +301,7 @@ pub(crate) mod tests {
         let zip = zip_of(&[("a.bin", b"a")]);
         let stop = std::sync::atomic::AtomicBool::new(true);
         let mut budget = Budget::new(Interrupt::watching(&stop));
-        let read = Archive::open(&zip).unwrap().read("a.bin", &mut budget);
+        let read = read(&mut Archive::open(&zip).unwrap(), "a.bin", &mut budget);
         assert_eq!(read.unwrap_err().kind(), Kind::Interrupted);
     }
 
@@ -294,7 +310,7 @@ pub(crate) mod tests {
         let mut zip = zip_of(&[("a.bin", b"incompressible")]);
         let at = zip.windows(5).position(|bytes| bytes == b"a.bin").unwrap() + 8;
         zip[at] ^= 1;
-        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        let error = read(&mut Archive::open(&zip).unwrap(), "a.bin", &mut budget()).unwrap_err();
         assert_eq!(error.code(), "asmpatch::archive::damaged", "{error}");
     }
 
@@ -313,7 +329,7 @@ pub(crate) mod tests {
                 zip[at % len] = byte;
             }
             if let Ok(mut archive) = Archive::open(&zip) {
-                let _ = archive.read("a.bin", &mut budget());
+                let _ = read(&mut archive, "a.bin", &mut budget());
             }
         }
     }

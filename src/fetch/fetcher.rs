@@ -4,6 +4,7 @@
 //! In the cache, images are named by their SHA-256. A file gets its name only after its bytes are verified, and is
 //! verified again each time it is used.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -178,20 +179,20 @@ impl Fetcher<'_> {
         bytes: Vec<u8>,
         source: Source,
     ) -> Result<Acquired, FetchError> {
-        let search = Search { manifest, member, known: self.known, budget: Budget::new(self.interrupt) };
+        let (known, budget) = (self.known, Budget::new(self.interrupt));
+        let search = Search { wanted: Some(manifest), member, known, budget, seen: HashSet::new() };
         let image = search.unpack(&source.to_string(), bytes)?;
         let path = self.cache.store(manifest, &image).map_err(FetchError::Local)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
     }
 }
 
-/// Returns the known image that is in this file, if one is: as itself, in an archive, or in an updater.
-pub fn image_in<'a>(path: &Path, known: &'a Manifests, interrupt: Interrupt<'_>) -> Option<&'a Manifest> {
-    let bytes = read_file(path, Limits::default().bytes, interrupt).ok()?;
-    known.iter().find(|manifest| {
-        let search = Search { manifest, member: None, known, budget: Budget::new(interrupt) };
-        search.unpack("", bytes.clone()).is_ok()
-    })
+/// Returns the known images that are in this file: as itself, in an archive, or in an updater.
+pub fn images_in<'a>(path: &Path, known: &'a Manifests, interrupt: Interrupt<'a>) -> Vec<&'a Manifest> {
+    match read_file(path, Limits::default().bytes, interrupt) {
+        Ok(bytes) => Search::images(known, bytes, interrupt),
+        Err(_) => Vec::new(),
+    }
 }
 
 fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>, FetchError> {

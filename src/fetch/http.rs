@@ -27,6 +27,8 @@ pub struct Limits {
     pub connect: Duration,
     /// The longest wait for a server's answer, with all redirects, and the longest silence within the answer.
     pub silence: Duration,
+    /// The fewest bytes a second, over such a time: a server that sends fewer counts as silent.
+    pub slowest: u64,
     /// The longest that a download may take in total, with all attempts and mirrors, however slowly bytes arrive.
     pub deadline: Duration,
     /// The most redirects to follow.
@@ -44,6 +46,8 @@ impl Default for Limits {
         Self {
             connect: Duration::from_secs(15),
             silence: Duration::from_secs(30),
+            // The images have 98 KB: three minutes.
+            slowest: 500,
             deadline: Duration::from_secs(15 * 60),
             redirects: 10,
             bytes: 64 << 20,
@@ -64,6 +68,11 @@ const POLL: Duration = Duration::from_millis(50);
 /// An event of fetching an image.
 #[derive(Debug, Clone, Copy)]
 pub enum FetchEvent<'a> {
+    /// A server is asked, and its answer waited for.
+    Ask {
+        /// The address as it may be shown.
+        url: &'a str,
+    },
     /// A transfer begins.
     Begin {
         /// The address, after all redirects, as it may be shown.
@@ -168,6 +177,7 @@ impl Transfer<'_> {
 
     async fn attempt(&mut self) -> Result<Vec<u8>, AttemptError> {
         let url = parse_address(self.url).map_err(|reason| lasting(unsent(self.url, &reason)))?;
+        self.progress.event(FetchEvent::Ask { url: &shown_address(self.url) });
         let (at, mut response) = self.awaited(self.answer(url), 0).await??;
         let (url, status) = (shown_address(at.as_str()), response.status().as_u16());
         if status != 200 {
@@ -176,6 +186,7 @@ impl Transfer<'_> {
         }
         let (total, limit) = (response.content_length(), self.limits.bytes);
         let mut bytes = Vec::new();
+        let (mut since, mut before) = (Instant::now(), 0);
         self.progress.event(FetchEvent::Begin { url: &url, total });
         loop {
             let received = bytes.len() as u64;
@@ -189,7 +200,19 @@ impl Transfer<'_> {
                 let label = Kind::BadInput.code("asmpatch::http::html");
                 return Err(lasting(Failure::new(label, format!("{url} gives a web page, not a file"))));
             }
+            if bytes.is_empty() {
+                // While it grows, it would take twice as many.
+                bytes.reserve_exact(total.unwrap_or_default().min(limit) as usize);
+            }
             bytes.extend_from_slice(&more);
+            let (silence, received) = (self.limits.silence, bytes.len() as u64);
+            if since.elapsed() >= silence {
+                let least = self.limits.slowest as f64 * silence.as_secs_f64();
+                if ((received - before) as f64) < least && total != Some(received) {
+                    return Err(self.slow(silence, received - before, received));
+                }
+                (since, before) = (Instant::now(), received);
+            }
             self.progress.event(FetchEvent::Advance(more.len() as u64));
         }
     }
@@ -287,11 +310,18 @@ impl Transfer<'_> {
     }
 
     fn silent(&self, waited: Duration, received: u64) -> AttemptError {
+        self.timed_out(&format!("sent nothing for {waited:?}, after {received} bytes"))
+    }
+
+    fn slow(&self, waited: Duration, sent: u64, received: u64) -> AttemptError {
+        self.timed_out(&format!("sent only {sent} bytes in {waited:?}, and {received} in all"))
+    }
+
+    fn timed_out(&self, how: &str) -> AttemptError {
         let proxy = parse_address(self.url).map(|url| through(&url)).unwrap_or_default();
         let url = shown_address(self.url) + &proxy;
         let label = Kind::System.code("asmpatch::http::timeout");
-        let message = format!("the server of {url} sent nothing for {waited:?}, after {received} bytes");
-        AttemptError::Lost(Failure::new(label, message))
+        AttemptError::Lost(Failure::new(label, format!("the server of {url} {how}")))
     }
 
     fn malformed(&self, reason: &str) -> AttemptError {

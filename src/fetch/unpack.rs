@@ -1,15 +1,17 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
+use std::collections::HashSet;
+
 use asm2464::digest::Sha256Digest;
-use asm2464::interrupt::Interrupted;
+use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named};
 
 use super::archive::{Archive, Budget};
 use super::http::{FetchError, is_html};
 use super::manifest::{Manifest, Manifests, Md5Digest};
 use super::updater::{self, EmbeddedImage};
-use crate::file_kind::{FileKind, unpadded};
+use crate::file_kind::{FileKind, MAX_LOOKED_AT, unpadded};
 
 /// How many images an error describes if the wanted image is not among them.
 const MAX_DESCRIBED: usize = 8;
@@ -59,16 +61,27 @@ impl From<Interrupted> for Miss {
 
 /// A search for an image in a fetched file and in everything nested in it.
 pub(super) struct Search<'a> {
-    /// The image.
-    pub(super) manifest: &'a Manifest,
+    /// The image; `None` to look at everything, for [`images`](Self::images).
+    pub(super) wanted: Option<&'a Manifest>,
     /// Its name in the outermost archive, if known.
     pub(super) member: Option<&'a str>,
     /// The known images, to name what was found instead.
     pub(super) known: &'a Manifests,
     pub(super) budget: Budget<'a>,
+    /// The digest of each file and image that was looked at.
+    pub(super) seen: HashSet<Sha256Digest>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// Returns the known images that are in a file. Looks at everything in it once.
+    pub(super) fn images(known: &'a Manifests, bytes: Vec<u8>, interrupt: Interrupt<'a>) -> Vec<&'a Manifest> {
+        let mut search =
+            Search { wanted: None, member: None, known, budget: Budget::new(interrupt), seen: HashSet::new() };
+        // What can't be unpacked has no image, and what was seen before stays seen.
+        let _ = search.find("", bytes, 0);
+        known.iter().filter(|manifest| search.seen.contains(&manifest.sha256)).collect()
+    }
+
     /// Finds the image in a fetched file and verifies it. `origin` names the file in errors.
     ///
     /// # Errors
@@ -90,11 +103,14 @@ impl Search<'_> {
         if is_html(&bytes) {
             let label = Kind::BadInput.code("asmpatch::fetch::html");
             let message = format!("{origin} is a web page, not firmware");
-            return Err(
-                Rank::Unrelated.miss(Failure::new(label, message).naming(Named::Image(self.manifest.id.clone())))
-            );
+            let failure = Failure::new(label, message);
+            return Err(Rank::Unrelated.miss(match self.wanted {
+                Some(Manifest { id, .. }) => failure.naming(Named::Image(id.clone())),
+                None => failure,
+            }));
         }
-        match FileKind::of(&bytes) {
+        // Nothing that is recognised is larger, and some of the looks copy what they look at.
+        match FileKind::of(&bytes[..bytes.len().min(MAX_LOOKED_AT)]) {
             FileKind::Zip => self.in_archive(origin, &bytes, depth),
             kind @ FileKind::Archive(_) => {
                 let label = Kind::BadInput.code("asmpatch::archive::unsupported");
@@ -106,7 +122,9 @@ impl Search<'_> {
                 self.in_updater(origin, &bytes, &kind, depth)
             }
             kind => {
-                self.verify(origin, &bytes, &kind)?;
+                let found = Sha256Digest::of(&bytes);
+                self.seen.insert(found);
+                self.verify(origin, &bytes, found, &kind)?;
                 Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
             }
         }
@@ -120,20 +138,21 @@ impl Search<'_> {
         }
         let mut archive = Archive::open(bytes).map_err(|failure| Rank::Unsearchable.miss(unusable(origin, failure)))?;
         let member = self.member.take();
-        let find = |search: &mut Self, archive: &mut Archive<'_>, name: &str| {
-            let read = archive.read(name, &mut search.budget);
+        let names: Vec<String> = archive.names().map(str::to_owned).collect();
+        let find = |search: &mut Self, archive: &mut Archive<'_>, place: usize| {
+            let read = archive.read(place, &mut search.budget);
             let bytes = read.map_err(|failure| Rank::Damaged.miss(unusable(origin, failure)))?;
-            search.find(&format!("{origin}: {name}"), bytes, depth + 1)
+            search.find(&format!("{origin}: {}", names[place]), bytes, depth + 1)
         };
         if let Some(name) = member {
-            return find(self, &mut archive, name);
+            let place = archive.place(name).map_err(|failure| Rank::Damaged.miss(unusable(origin, failure)))?;
+            return find(self, &mut archive, place);
         }
-        let names: Vec<String> = archive.names().map(str::to_owned).collect();
         // A vendor's updater comes alone. A program beside libraries or scripts is another thing.
         let has_updater = !names.iter().any(|name| is_of_program(name));
         let mut best: Option<Miss> = None;
-        for name in &names {
-            match find(self, &mut archive, name) {
+        for (place, name) in names.iter().enumerate() {
+            match find(self, &mut archive, place) {
                 Ok(verified) => return Ok(verified),
                 Err(miss) if self.budget.is_spent => return Err(miss),
                 // A readme, not an image.
@@ -181,7 +200,9 @@ impl Search<'_> {
         let described = images.iter().take(MAX_DESCRIBED).map(describe).collect::<Vec<_>>().join("; ");
         for found in images {
             let bytes = found.image.to_file();
-            if Sha256Digest::of(&bytes) == self.manifest.sha256 {
+            let digest = Sha256Digest::of(&bytes);
+            self.seen.insert(digest);
+            if self.wanted.is_some_and(|manifest| manifest.sha256 == digest) {
                 let place = format!("{origin}: {} at {:#x}", found.region, found.offset);
                 return Ok(Verified { bytes, place: Some(place) });
             }
@@ -191,14 +212,17 @@ impl Search<'_> {
 
     fn not_inside(&self, origin: &str, found: &str) -> AnyFailure {
         let label = Kind::BadInput.code("asmpatch::fetch::not_inside");
-        Failure::new(label, format!("{origin} has no image {}; it has {found}", self.manifest.id)).into()
+        let wanted = self.wanted.map_or("known", |manifest| &manifest.id);
+        Failure::new(label, format!("{origin} has no image {wanted}; it has {found}")).into()
     }
 
     /// Checks size and digests of a file of this kind. Another known image, and bytes of which only the MD5 is right, have
     /// their own failures.
-    fn verify(&self, origin: &str, bytes: &[u8], kind: &FileKind) -> Result<(), Miss> {
-        let Manifest { id, version, size, md5, sha256, .. } = self.manifest;
-        let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);
+    fn verify(&self, origin: &str, bytes: &[u8], found: Sha256Digest, kind: &FileKind) -> Result<(), Miss> {
+        let Some(Manifest { id, version, size, md5, sha256, .. }) = self.wanted else {
+            return Err(Rank::Unrelated.miss(self.not_inside(origin, "something else")));
+        };
+        let len = bytes.len() as u64;
         if found == *sha256 && len == *size {
             return Ok(());
         }
@@ -262,7 +286,6 @@ fn unusable(origin: &str, failure: impl Into<AnyFailure>) -> AnyFailure {
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::Image;
-    use asm2464::interrupt::Interrupt;
 
     use super::super::archive::MAX_EXPANDED;
     use super::super::archive::tests::zip_of;
@@ -284,11 +307,16 @@ mod tests {
         manifests
     }
 
+    fn wanting<'a>(manifest: &'a Manifest, member: Option<&'a str>, known: &'a Manifests) -> Search<'a> {
+        let budget = Budget::new(Interrupt::never());
+        Search { wanted: Some(manifest), member, known, budget, seen: HashSet::new() }
+    }
+
     fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, AnyFailure> {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
         let manifest = known.by_id("known").unwrap();
-        let search = Search { manifest, member, known: &known, budget: Budget::new(Interrupt::never()) };
+        let search = wanting(manifest, member, &known);
         Ok(search.unpack("file", file)?)
     }
 
@@ -323,7 +351,7 @@ mod tests {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest([7; 32]));
         let manifest = known.by_id("known").unwrap();
-        let search = Search { manifest, member: None, known: &known, budget: Budget::new(Interrupt::never()) };
+        let search = wanting(manifest, None, &known);
         let error = AnyFailure::from(search.unpack("file", bytes).unwrap_err());
         assert_eq!(error.code(), "asmpatch::fetch::md5_only");
     }
@@ -336,9 +364,41 @@ mod tests {
         let path = folder.path().join("a.zip");
         for (member, expected) in [(&bytes, Some("known")), (&image(5), None)] {
             std::fs::write(&path, zip_of(&[("readme.txt", b"read me"), ("fw.bin", member)])).unwrap();
-            let found = crate::fetch::image_in(&path, &known, Interrupt::never());
-            assert_eq!(found.map(|manifest| manifest.id.as_str()), expected);
+            let found = crate::fetch::images_in(&path, &known, Interrupt::never());
+            assert_eq!(found.first().map(|manifest| manifest.id.as_str()), expected);
         }
+    }
+
+    #[test]
+    fn each_known_image_in_an_archive_and_in_what_it_holds_is_named() {
+        let (first, second) = (image(3), image(5));
+        let mut known = manifests(&first, Md5Digest::of(&first), Sha256Digest::of(&first));
+        let text = format!(
+            "id = 'second'\nversion = '250102.85.00.00'\nchip = 'ASM2464PD'\nsize = {}\nsha256 = '{}'",
+            second.len(),
+            Sha256Digest::of(&second)
+        );
+        known.add("second.toml", &text).unwrap();
+        let updater = pe(&[0; 100], &[image(7), second].concat(), &[]);
+        let zip = zip_of(&[("fw.bin", &first), ("inner.zip", &zip_of(&[("setup.exe", &updater)])), ("x", b"")]);
+        let ids = |file: Vec<u8>| {
+            let found = Search::images(&known, file, Interrupt::never());
+            found.iter().map(|manifest| manifest.id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(zip), ["known", "second"]);
+        assert_eq!(ids(image(7)), [""; 0]);
+        assert_eq!(ids(first), ["known"]);
+    }
+
+    #[test]
+    fn an_archive_of_as_many_members_as_are_taken_is_searched_once() {
+        let names: Vec<String> = (0..20_000).map(|at| format!("{at}.txt")).collect();
+        let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+        let (zip, known) = (zip_of(&members), Manifests::of_repository(&[]).unwrap());
+        let began = std::time::Instant::now();
+        assert!(Search::images(&known, zip, Interrupt::never()).is_empty());
+        // A search per member took 2 s for each known image.
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
     }
 
     #[test]

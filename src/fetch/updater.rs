@@ -114,6 +114,35 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 
+/// How many sums are kept: as many as the longest image has bytes.
+const KEPT: usize = MAX_FILE_LEN.next_power_of_two();
+
+/// The sums of a file's bytes up to each place, modulo 256: those up to the last [`KEPT`] places, since all of a large
+/// file would take its length again.
+struct Sums<'a> {
+    bytes: &'a [u8],
+    kept: Vec<u8>,
+    /// How many bytes are summed.
+    summed: usize,
+}
+
+impl<'a> Sums<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, kept: vec![0; KEPT], summed: 0 }
+    }
+
+    /// The sum of these bytes: fewer than [`KEPT`], of which the first is no more than so many before the last that was
+    /// ever summed.
+    fn over(&mut self, range: Range<usize>) -> u8 {
+        while self.summed < range.end {
+            let sum = self.kept[self.summed % KEPT].wrapping_add(self.bytes[self.summed]);
+            self.summed += 1;
+            self.kept[self.summed % KEPT] = sum;
+        }
+        self.kept[range.end % KEPT].wrapping_sub(self.kept[range.start % KEPT])
+    }
+}
+
 /// Finds every container in a range of bytes, with its offset. Length and checksum are checked first because they are
 /// cheap, and random data hardly ever passes both.
 fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, AnyFailure> {
@@ -127,13 +156,7 @@ fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image
         Ok::<_, AnyFailure>(())
     };
     spend(bytes.len())?;
-    let mut sums = Vec::with_capacity(bytes.len() + 1);
-    sums.push(0u8);
-    let mut sum = 0u8;
-    for byte in bytes {
-        sum = sum.wrapping_add(*byte);
-        sums.push(sum);
-    }
+    let mut sums = Sums::of(bytes);
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(Ok(header)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) {
@@ -143,7 +166,7 @@ fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image
         let plausible = end - at <= MAX_FILE_LEN
             && end <= bytes.len()
             && trailer - body >= 0x206
-            && bytes[trailer + 1] == sums[trailer].wrapping_sub(sums[body]);
+            && bytes[trailer + 1] == sums.over(body..trailer);
         if !plausible {
             at += 1;
             continue;
@@ -165,6 +188,18 @@ pub(crate) mod tests {
     use asm2464::interrupt::Interrupt;
 
     use super::*;
+
+    #[test]
+    fn a_sum_over_a_part_of_a_long_file_is_that_of_its_bytes() {
+        let bytes: Vec<u8> = (0..3 * KEPT as u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect();
+        let mut sums = Sums::of(&bytes);
+        for start in (0..2 * KEPT).step_by(KEPT / 7) {
+            for len in [0, 1, 500, MAX_FILE_LEN - 10] {
+                let expected = bytes[start..start + len].iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+                assert_eq!(sums.over(start..start + len), expected, "{len} bytes at {start}");
+            }
+        }
+    }
 
     fn budget() -> Budget<'static> {
         Budget::new(Interrupt::never())

@@ -77,7 +77,11 @@ pub struct Unit {
 }
 
 impl Unit {
-    fn at(mut port: Box<dyn Port>) -> Result<Self, AnyFailure> {
+    /// The unit at this port.
+    ///
+    /// # Errors
+    /// If it is away.
+    pub fn at(mut port: Box<dyn Port>) -> Result<Self, AnyFailure> {
         Ok(Self { info: port.attached()?, port })
     }
 
@@ -109,6 +113,11 @@ impl Unit {
     /// Its port, for work during which it leaves the bus.
     pub fn port(&mut self) -> &mut dyn Port {
         &mut *self.port
+    }
+
+    /// Its port alone.
+    pub fn into_port(self) -> Box<dyn Port> {
+        self.port
     }
 }
 

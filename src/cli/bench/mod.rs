@@ -288,7 +288,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     check(&report, changes.as_deref(), args)?;
     if !args.json && report.failed_row().is_some() {
-        outln!("next:\n    {}", context.invocation.at(&info.location).other("doctor"));
+        outln!("next:");
+        outln!("    {}", context.invocation.at(&info.location).other("doctor"));
     }
     Ok(Exit::Done)
 }

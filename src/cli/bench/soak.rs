@@ -12,7 +12,7 @@ use asm2464_dock::atomic;
 use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
 
-use super::table::{aligned, figure, unit_lines, wrapped};
+use super::table::{figure, figures_table, unit_lines, wrapped};
 use super::{Args, Exit, ShownProgress, broken, corrupt, leave, seed, svg};
 use crate::cli::context::Deadlines;
 use crate::cli::interrupt;
@@ -142,11 +142,11 @@ fn print_report(report: &SoakReport) {
     for left in &report.left_out {
         wrapped(&format!("  {} {}: ", "✗".red(), left.path), "    ", &format!("left out, {}", left.outcome));
     }
-    let mut table = table::new();
-    table.set_header(["path", "transfers", "MB", "compared", "errors"]);
+    let header = ["path", "transfers", "MB", "compared", "errors"].map(str::to_owned);
+    let mut rows = Vec::new();
     let megabytes = |bytes: u64| figure(bytes as f64 / 1e6);
     for path in &report.paths {
-        table.add_row([
+        rows.push(vec![
             path.path.to_string(),
             path.transfers.to_string(),
             megabytes(path.bytes),
@@ -154,7 +154,9 @@ fn print_report(report: &SoakReport) {
             path.errors.to_string(),
         ]);
     }
-    outln!("\n{}\n", aligned(table).trim_fmt());
+    outln!("");
+    print::out(figures_table(header.into(), rows, table::width()));
+    outln!("");
     over_time(report).iter().for_each(|line| outln!("{line}"));
     let rate = figure(report.errors_per_hour);
     let errors = match report.error_count {
@@ -163,7 +165,8 @@ fn print_report(report: &SoakReport) {
         1 => format!("1 error, {rate} an hour").red().to_string(),
         count => format!("{count} errors, {rate} an hour").red().to_string(),
     };
-    outln!("\n  {errors}");
+    outln!("");
+    outln!("  {errors}");
     for error in &report.errors {
         let (count, kind, first) = (error.count, error.kind, error.first.shown());
         let after = format!("{} and {} transfers", time(error.first_s), error.first_after);

@@ -9,7 +9,7 @@ use asm2464::escape::Escape as _;
 use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
-use crate::cli::table;
+use crate::cli::{print, table};
 
 /// Width of the chart's longest bar, in columns.
 const BAR_WIDTH: usize = 40;
@@ -26,15 +26,17 @@ pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
     }
     let rows = &report.rows;
     if rows.iter().any(|row| row.figures().is_some()) {
-        let figures = if sweep { swept(rows) } else { measured(rows) };
-        outln!("\n{}\n", figures.trim_fmt());
+        let width = table::width();
+        outln!("");
+        print::out(if sweep { swept(rows, width) } else { measured(rows, width) });
+        outln!("");
         let bars: Vec<&Row> = match sweep {
             true => DataPath::ALL.iter().filter_map(|path| report.best_row(*path)).collect(),
             false => rows.iter().collect(),
         };
-        chart(&bars).iter().for_each(|line| outln!("{line}"));
+        print::out(chart(&bars, width));
     }
-    out!("\n");
+    outln!("");
     change_lines(changes.unwrap_or_default(), sweep);
     rows_without_figures(rows);
     verdict_lines(report);
@@ -93,12 +95,13 @@ fn governor_note(unit: &BenchUnit) -> Option<String> {
     Some(format!("The CPU's governor is {SLOW_GOVERNOR}, which makes round trips longer."))
 }
 
-/// Prints words on lines of up to 80 columns. The first begins with `first`, the others with `rest`.
+/// Prints words on lines of up to 80 columns, or as many as the terminal has. The first begins with `first`, the others with `rest`.
 pub(super) fn wrapped(first: &str, rest: &str, text: &str) {
+    let width = table::width().min(WIDTH);
     let mut line = first.to_owned();
     let mut is_empty = true;
     for word in text.split(' ') {
-        if !is_empty && console::measure_text_width(&line) + 1 + console::measure_text_width(word) > WIDTH {
+        if !is_empty && console::measure_text_width(&line) + 1 + console::measure_text_width(word) > width {
             outln!("{line}");
             rest.clone_into(&mut line);
         } else if !is_empty {
@@ -140,13 +143,13 @@ fn integrity_lines(integrity: &Integrity) {
     }
 }
 
-/// Returns the measured rows as a table of 80 columns.
-fn measured(rows: &[Row]) -> Table {
-    let mut table = table::new();
-    table.set_header(["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"]);
+/// Returns the measured rows as a table, whose columns all fit 80.
+fn measured(rows: &[Row], width: usize) -> Vec<String> {
+    let header = ["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"];
+    let mut lines = Vec::new();
     for (row, figures) in rows.iter().filter_map(|row| Some((row, row.figures()?))) {
         let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
-        table.add_row([
+        lines.push(vec![
             row.point.path.to_string(),
             row.point.size.to_string(),
             row.point.depth.to_string(),
@@ -158,32 +161,56 @@ fn measured(rows: &[Row]) -> Table {
             figure(figures.p99_9_us),
         ]);
     }
-    aligned(table)
+    figures_table(header.map(str::to_owned).into(), lines, width)
 }
 
 /// Returns the median of each size and depth: a line for each path and size, a column for each depth.
-fn swept(rows: &[Row]) -> Table {
+fn swept(rows: &[Row], width: usize) -> Vec<String> {
     let measured = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
     let depths: BTreeSet<usize> = measured().map(|(row, _)| row.point.depth).collect();
     let mut lines: Vec<(DataPath, usize)> = measured().map(|(row, _)| (row.point.path, row.point.size)).collect();
     lines.dedup();
-    let mut table = table::new();
     let mut header = vec!["MB/s at depth".to_owned(), "bytes".to_owned()];
     header.extend(depths.iter().map(usize::to_string));
-    table.set_header(header);
+    let mut cells_of = Vec::new();
     for (path, size) in lines {
         let mut cells = vec![path.to_string(), size.to_string()];
         for &depth in &depths {
             let found = measured().find(|(row, _)| row.point == Point { path, size, depth });
             cells.push(found.map_or_else(String::new, |(_, median)| figure(median)));
         }
-        table.add_row(cells);
+        cells_of.push(cells);
     }
-    aligned(table)
+    figures_table(header, cells_of, width)
+}
+
+/// Formats figures as a table: the first column holds text, and all others are aligned to the right. Where not all columns
+/// fit, leaves out the last ones and names them below: a broken figure can't be read.
+pub(super) fn figures_table(mut header: Vec<String>, mut rows: Vec<Vec<String>>, width: usize) -> Vec<String> {
+    let wanted = |header: &[String], rows: &[Vec<String>]| {
+        let widest = |column: usize| {
+            let cells = rows.iter().map(|row| &row[column]).chain([&header[column]]);
+            cells.map(|cell| console::measure_text_width(cell)).max().unwrap_or_default() + 1
+        };
+        (0..header.len()).map(widest).sum::<usize>()
+    };
+    let mut left_out = Vec::new();
+    while header.len() > 2 && wanted(&header, &rows) > width {
+        left_out.extend(header.pop());
+        rows.iter_mut().for_each(|row| drop(row.pop()));
+    }
+    let mut table = table::of_width(width);
+    table.set_header(header).add_rows(rows);
+    let mut lines: Vec<String> = aligned(table).trim_fmt().lines().map(str::to_owned).collect();
+    if !left_out.is_empty() {
+        left_out.reverse();
+        lines.push(format!("  for a wider terminal, and --json: {}", left_out.join(", ")));
+    }
+    lines
 }
 
 /// Aligns all columns but the first to the right.
-pub(super) fn aligned(mut table: Table) -> Table {
+fn aligned(mut table: Table) -> Table {
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 1));
         if index > 0 {
@@ -237,7 +264,7 @@ pub(super) fn figure(value: f64) -> String {
 }
 
 /// Draws a bar for each row on a logarithmic scale: the slowest path moves a ten-thousandth of the fastest.
-fn chart(rows: &[&Row]) -> Vec<String> {
+fn chart(rows: &[&Row], width: usize) -> Vec<String> {
     let medians = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
     let (least, most) = medians()
         .filter(|(_, median)| *median > 0.0)
@@ -246,7 +273,9 @@ fn chart(rows: &[&Row]) -> Vec<String> {
         return Vec::new();
     }
     let decade = least.log10().floor();
-    let columns = (BAR_WIDTH as f64 / (most.log10() - decade).max(1.0)).floor().min(BAR_WIDTH as f64 / 2.0);
+    // A line has as much beside its bar.
+    let longest = width.saturating_sub(WIDTH - BAR_WIDTH).min(BAR_WIDTH) as f64;
+    let columns = (longest / (most.log10() - decade).max(1.0)).floor().min(longest / 2.0);
     let line = |(row, median): (&&Row, f64)| {
         let eighths = ((median.log10() - decade) * columns * 8.0).round().max(0.0) as usize;
         let mut bar = "█".repeat(eighths / 8);
@@ -313,18 +342,25 @@ mod tests {
             outcome: Outcome::Measured(figures.clone().into()),
         };
         let rows: Vec<Row> = DataPath::ALL.iter().map(row).collect();
-        let text = measured(&rows).trim_fmt();
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let fits =
+            |lines: &[String], width| lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= width);
+        let text = measured(&rows, 80);
+        assert!(fits(&text, 80), "{text:#?}");
         // No line is broken.
-        assert_eq!(text.lines().count(), 1 + rows.len(), "{text}");
-        let lines = chart(&rows.iter().collect::<Vec<_>>());
-        assert!(lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= 80), "{lines:?}");
+        assert_eq!(text.len(), 1 + rows.len(), "{text:#?}");
+        let lines = chart(&rows.iter().collect::<Vec<_>>(), 80);
+        assert!(fits(&lines, 80), "{lines:#?}");
+        // A narrow terminal has fewer columns and shorter bars, and no broken figure.
+        let text = measured(&rows, 60);
+        assert!(fits(&text, 60) && fits(&chart(&rows.iter().collect::<Vec<_>>(), 60), 60), "{text:#?}");
+        assert_eq!(text.len(), 1 + rows.len() + 1, "{text:#?}");
+        assert!(text[0].contains("MB/s") && text.last().unwrap().ends_with("p99.9"), "{text:#?}");
         let depths = [1, 2, 4, 8, 16, 31];
         let at = |row: &Row, depth| Row { point: Point { depth, ..row.point }, ..row.clone() };
         let sweep: Vec<Row> = rows.iter().flat_map(|row| depths.map(|depth| at(row, depth))).collect();
-        let text = swept(&sweep).trim_fmt();
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert_eq!(text.lines().count(), 1 + rows.len(), "a line for each path and size: {text}");
+        let text = swept(&sweep, 80);
+        assert!(fits(&text, 80) && fits(&swept(&sweep, 60), 60), "{text:#?}");
+        assert_eq!(text.len(), 1 + rows.len(), "a line for each path and size: {text:#?}");
     }
 
     #[test]
@@ -335,7 +371,7 @@ mod tests {
             outcome: Outcome::Measured(Figures { mb_per_s: spread(median), ..Figures::default() }.into()),
         };
         let rows = [0.01, 0.013, 0.5, 3.0, 812.0].map(row);
-        let lines = chart(&rows.iter().collect::<Vec<_>>());
+        let lines = chart(&rows.iter().collect::<Vec<_>>(), 80);
         let bar = |line: &String| line.chars().filter(|char| *char == '█' || EIGHTHS[1..].contains(char)).count();
         let bars: Vec<usize> = lines[1..].iter().map(bar).collect();
         assert!(bars.iter().all(|bar| *bar > 0) && bars.is_sorted(), "{lines:#?}");

@@ -108,7 +108,7 @@ impl Args {
     /// Finds the units: all, those that are named, each once, or the only one. `capture` records them.
     fn ports(&self, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
         let known = self.ids.load()?;
-        let at = |selector| opened(selector, |selector| unit::port(&known, selector, capture));
+        let at = |selector| opened(&known, selector, capture);
         if self.device.is_empty() {
             return if self.all { unit::ports(&known, capture) } else { Ok(vec![at(None)?]) };
         }

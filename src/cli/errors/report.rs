@@ -28,7 +28,7 @@ pub fn report_end(failure: &AnyFailure, wants_json: bool, run: &Invocation) -> E
     }
     if failure.kind() == Kind::Interrupted && std::io::stderr().is_terminal() {
         // The terminal's echo of Ctrl-C begins the line.
-        err!("\n");
+        errln!("");
     }
     report(failure.coded(), run)
 }
@@ -45,7 +45,7 @@ pub fn report_with(error: &(dyn Coded + 'static), steps: &[WordedStep], run: &In
     let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let width = terminal::text_width(terminal::stderr_width());
     let text = shown.render(theme);
-    errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
+    print::err(text.trim_end().lines().flat_map(|line| folded(line, width)));
     Exit::from(error.kind())
 }
 
@@ -114,9 +114,12 @@ impl ErrorJson {
 }
 
 /// Folds a line of a failure unless it quotes a file: the line below a quote marks a place in it.
-fn folded(line: &str, width: usize) -> String {
+fn folded(line: &str, width: usize) -> Vec<String> {
     let quotes = |c: char| c.is_ascii_digit() || c == ':' || c == '·';
-    if line.trim_start().starts_with(quotes) { line.to_owned() } else { terminal::fold(line, width) }
+    if line.trim_start().starts_with(quotes) {
+        return vec![line.to_owned()];
+    }
+    terminal::fold(line, width).split('\n').map(str::to_owned).collect()
 }
 
 /// An error with escaped messages, as miette prints it. Codes are ours; quoted source is escaped where it is read

@@ -76,14 +76,17 @@ pub fn tell_how_to_stop() {
     let is_begun = |left: &StoppedState| matches!(left, StoppedState::Incomplete | StoppedState::Complete);
     let is_to_come = |left: &StoppedState| matches!(left, StoppedState::Untouched | StoppedState::Unprotected);
     if left.iter().any(is_begun) {
+        errln!("");
         errln!(
-            "\nstopping at the next safe place: a write that has begun is finished and read back first, which takes \
+            "stopping at the next safe place: a write that has begun is finished and read back first, which takes \
              some seconds; a second Ctrl-C ends asmpatch within 3 s, and may leave the unit without firmware"
         );
     } else if left.iter().any(is_to_come) {
-        errln!("\nstopping before the write, at the next safe place; a second Ctrl-C ends asmpatch within 3 s");
+        errln!("");
+        errln!("stopping before the write, at the next safe place; a second Ctrl-C ends asmpatch within 3 s");
     } else if !left.is_empty() {
-        errln!("\neverything is written: not waiting for the unit; a second Ctrl-C ends asmpatch within 3 s");
+        errln!("");
+        errln!("everything is written: not waiting for the unit; a second Ctrl-C ends asmpatch within 3 s");
     }
 }
 

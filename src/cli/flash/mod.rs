@@ -1,6 +1,5 @@
 //! The `asmpatch flash` command: writes an image to one or more units.
 
-pub(super) mod ask;
 pub(super) mod held;
 mod screen;
 pub(super) mod show;

@@ -319,11 +319,13 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
         outln!("  {words}");
     }
     if let Some(command) = steps::way_back(unit, run) {
-        outln!("  keep the backup, which brings back what was there:\n    {command}");
+        outln!("  keep the backup, which brings back what was there:");
+        outln!("    {command}");
     }
     let mut begin = "next, ";
     for worded in WordedStep::each(&unit.next(job), &run.at(&report.location)) {
-        outln!("  {begin}{}:\n    {}", worded.purpose, worded.line().unwrap_or_default());
+        outln!("  {begin}{}:", worded.purpose);
+        worded.line().iter().for_each(|command| outln!("    {command}"));
         begin = "";
     }
 }

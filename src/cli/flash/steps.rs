@@ -1,6 +1,5 @@
 //! Words next steps: for a unit as a run left it, instead of a refused command, or after a write.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -20,6 +19,7 @@ use asm2464_dock::user::User;
 
 use crate::cli::errors;
 use crate::cli::invocation::{Command, Invocation};
+use crate::cli::line::Line;
 use crate::cli::user_files;
 use crate::cli::worded_step::{Follows, StepCommand};
 pub use crate::cli::worded_step::{WordedStep, lines, print_below_error};
@@ -29,9 +29,9 @@ impl WordedStep {
     pub fn of(step: &NextStep, run: &Invocation) -> Self {
         let NextStep { why, only_if, act, .. } = step;
         Self {
-            purpose: purpose(why, act, run),
+            purpose: Line::of(purpose(why, act, run)),
             applicability: step.applicability(),
-            question: only_if.as_ref().map(question),
+            question: only_if.as_ref().map(|backup| Line::of(question(backup))),
             command: command(act, run).map(StepCommand::from),
             follows: None,
             // If the folder's path is not Unicode, only the command names it.
@@ -50,7 +50,7 @@ impl WordedStep {
     }
 }
 
-fn purpose(why: &Why, act: &Act, run: &Invocation) -> Cow<'static, str> {
+fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
     match act {
         Act::Hands(hands) => return run.by_hand(*hands),
         Act::MakeReadable(unread) => return unread_words(unread).into(),
@@ -101,7 +101,7 @@ fn unread_words(unread: &UnreadBackup) -> String {
     let UnreadBackup { folder, owner, .. } = unread;
     let owner = owner.map(|owner| format!(" (belongs to {owner})")).unwrap_or_default();
     let why = errors::with_causes(&unread.failure());
-    format!("{}{owner} can't be read, and {what} may be this unit's: {why}\n{}", folder.shown(), cure(unread))
+    format!("{}{owner} can't be read, and {what} may be this unit's: {why}; {}", folder.shown(), cure(unread))
 }
 
 /// What makes a backup readable again, or what to do without it.
@@ -258,8 +258,8 @@ pub fn help(failure: &FlashFailure, run: &Invocation) -> Vec<WordedStep> {
     } else if let Some(advice) = advice(&failure.error) {
         steps.push(WordedStep::hands(advice));
     }
-    let state = format!("the unit's state: {left}\n`asmpatch help recovery` lists every state that a unit can be in");
-    steps.push(WordedStep::hands(state));
+    steps.push(WordedStep::hands(format!("the unit's state: {left}")));
+    steps.push(WordedStep::hands("`asmpatch help recovery` lists every state that a unit can be in"));
     steps
 }
 
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(offered(&flash(), Writes::Image, Fit::PortOnly)[0].line(), Some(again));
         let doubtful = offered(&config, Writes::Fields, Fit::PortOnly);
         assert!(doubtful[0].purpose.starts_with("restore a backup of the unit"), "{doubtful:?}");
-        assert_eq!(doubtful[1], offer(Fit::PortOnly));
+        assert_eq!(doubtful[1], offer(Fit::PortOnly).instead());
         assert!(doubtful[1].question.is_some() && doubtful[1].backup.as_deref() == Some("earlier"));
     }
 

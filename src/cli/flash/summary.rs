@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::steps;
 use crate::cli::invocation::Invocation;
-use crate::cli::table;
+use crate::cli::{print, table};
 
 /// The outcome for one unit, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
@@ -64,7 +64,8 @@ pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
     let back = units.iter().filter_map(|unit| steps::way_back(unit, run));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
-        outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
+        outln!("keep the backups, which bring back what was there:");
+        print::out(back);
     }
     let need_power =
         |unit: &&FlashUnit| unit.written().is_some_and(|report| report.needs_power && !report.location.is_virtual());

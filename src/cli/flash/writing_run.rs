@@ -27,9 +27,10 @@ use asm2464_host::bridge::{Location, Port};
 use super::held;
 use super::screen::Screen;
 use super::steps::{self, WordedStep};
-use super::{WritingArgs, ask, show, summary};
+use super::{WritingArgs, show, summary};
 use crate::cli::advice::AdvicePart;
 use crate::cli::arguments::{self, Recording, opened};
+use crate::cli::ask;
 use crate::cli::bench::{self, SelfTest};
 use crate::cli::context::{Context, Deadlines};
 use crate::cli::errors::{self, Advised, Exit};
@@ -75,9 +76,9 @@ impl<'a> WritingRun<'a> {
         let with_name = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match args.device.as_slice() {
             [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(with_name).collect(),
-            [] | [_] => vec![with_name(opened(args.device.first(), |device| unit::port(&devices, device, capture))?)],
+            [] | [_] => vec![with_name(opened(&devices, args.device.first(), capture)?)],
             named if choice.several => {
-                let find = |selector| match opened(Some(selector), |device| unit::port(&devices, device, capture)) {
+                let find = |selector| match opened(&devices, Some(selector), capture) {
                     Ok(port) => with_name(port),
                     Err(error) => (selector.to_string(), Err(error)),
                 };

@@ -358,7 +358,7 @@ fn read(
     if options.json {
         print::json(&MemoryJson { device: &reached.device, address, bytes: to_hex(&bytes, ""), decoder: None });
     } else {
-        out!("{}", show::dump(address, &bytes));
+        print::out(show::dump(address, &bytes));
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! A PCIe survey as text and as JSON.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::iter;
 use std::path::Path;
 
@@ -142,12 +141,12 @@ pub(super) fn print(reached: &Reached<'_>, survey: &Survey, names: &Names, space
     changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
     notes.iter().for_each(|note| outln!("  note: {}", NoteJson::of(note, &reached.run).text));
     outln!("");
-    out!("{}", draw_tree(survey, &|index| name(&functions[index], names)));
+    print::out(draw_tree(survey, &|index| name(&functions[index], names)));
     for (index, function) in functions.iter().enumerate() {
         outln!("");
         print_function(function, names);
         if let Some(space) = spaces.get(index) {
-            out!("{}", dump(0, &bytes(space)));
+            print::out(dump(0, &bytes(space)));
         }
     }
 }
@@ -247,20 +246,18 @@ fn details(kind: CapabilityKind) -> String {
 }
 
 /// Formats bytes in hexadecimal, 16 to a line, each line with its address.
-pub(in crate::cli) fn dump(address: u64, bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for (index, row) in bytes.chunks(16).enumerate() {
+pub(in crate::cli) fn dump(address: u64, bytes: &[u8]) -> Vec<String> {
+    let line = |(index, row): (usize, &[u8])| {
         let values: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
-        let at = address.wrapping_add(16 * index as u64);
-        let _ = writeln!(text, "{at:02x}: {}", values.join(" "));
-    }
-    text
+        format!("{:02x}: {}", address.wrapping_add(16 * index as u64), values.join(" "))
+    };
+    bytes.chunks(16).enumerate().map(line).collect()
 }
 
 /// Draws the functions. `name` returns the text for a function that is not a bridge with something behind it.
-fn draw_tree(survey: &Survey, name: &dyn Fn(usize) -> String) -> String {
+fn draw_tree(survey: &Survey, name: &dyn Fn(usize) -> String) -> Vec<String> {
     let lines = drawn_after("-[0000:00]-", ' ', draw_bus(survey, None, name));
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Draws what is on the bus behind a bridge.
@@ -311,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_dump_has_sixteen_bytes_a_line() {
-        assert_eq!(dump(0xF8, &[1; 17]), format!("f8: {}\n108: 01\n", vec!["01"; 16].join(" ")));
+        assert_eq!(dump(0xF8, &[1; 17]), [format!("f8: {}", vec!["01"; 16].join(" ")), "108: 01".to_owned()]);
     }
 
     /// A function, with its secondary and subordinate bus if it is a bridge.
@@ -345,6 +342,6 @@ mod tests {
                                            +-02.0-[05]--
                                            \\-1f.0  + function 7
 ";
-        assert_eq!(drawn, expected);
+        assert_eq!(drawn.join("\n") + "\n", expected);
     }
 }

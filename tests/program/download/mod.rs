@@ -251,6 +251,22 @@ fn a_server_that_trickles_for_ever_meets_the_deadline() {
 }
 
 #[test]
+fn a_server_that_trickles_is_given_up_long_before_the_deadline() {
+    use std::io::Write;
+    let cache = tempfile::tempdir().unwrap();
+    let server = Server::start(|_, stream| {
+        send(stream, "200 OK\r\nContent-Length: 1000000", b"");
+        while stream.write_all(b"x").and_then(|()| stream.flush()).is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let limits = Limits { silence: Duration::from_millis(400), retries: 0, ..limits() };
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+    assert!(code == "timeout" && error.to_string().contains("sent only"), "{error}");
+    nothing_is_kept(cache.path());
+}
+
+#[test]
 fn headers_that_trickle_and_redirects_that_dawdle_count_as_silence() {
     use std::io::Write;
     let trickle = Server::start(|_, stream| {

@@ -1,4 +1,9 @@
 //! Quotes the words of a command that is printed for the user to run, so that a shell passes them on unchanged.
+//!
+//! By the shells' own grammars: POSIX.1-2024, Shell Command Language, 2.2; the zsh manual, 14.7.2, "`=' expansion";
+//! Windows PowerShell Language Specification 3.0, 2.3.5.2; Microsoft's pages on `cmd` and on "Parsing C command-line
+//! arguments". No crate knows all of them: a command must mean the same in each shell that the user may have, so what is
+//! special in one is quoted for all.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -14,7 +19,8 @@ pub fn word(word: impl AsRef<OsStr>) -> String {
 fn posix_word(word: &OsStr) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     match word.to_str() {
-        Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+        // zsh takes a word that begins with `=` for the name of a command, and puts its path there.
+        Some(text) if !text.is_empty() && !text.starts_with('=') && text.chars().all(plain) => text.to_owned(),
         Some(text) if !text.chars().any(is_harmful) => format!("'{}'", text.replace('\'', r"'\''")),
         // Shells remove the line breaks at the end of what a command prints. Only POSIX.1-2024 (2.2.4) can quote them.
         _ if word.as_encoded_bytes().ends_with(b"\n") => format!("$'{}'", escaped(word)),
@@ -22,20 +28,32 @@ fn posix_word(word: &OsStr) -> String {
     }
 }
 
-/// Quotes a word for cmd and PowerShell. Both accept double quotes. A word with a character that is special inside
-/// those to either shell is quoted for PowerShell alone. Unprintable characters are shown by their code: neither shell
-/// can write them.
+/// What PowerShell takes for a double quote, beside the one of ASCII: these can be typed by a keyboard's smart quotes.
+/// Inside double quotes, those that it takes for single quotes (U+2018 to U+201B) stand for themselves.
+const SMART_QUOTES: [char; 3] = ['\u{201C}', '\u{201D}', '\u{201E}'];
+
+/// Quotes a word for cmd and PowerShell. Both take double quotes, and cmd takes no other: in single ones, `&` would end
+/// the command there. A backtick before what is special to PowerShell makes the word right there; cmd passes the backtick
+/// on, but runs nothing. cmd replaces `%NAME%` in quotes as well, if there is such a variable. Unprintable characters are
+/// shown by their code: neither shell can write them.
 fn windows_word(word: &OsStr) -> String {
     let text = word.shown().to_string();
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || r"-_./:=+\".contains(c)) {
         return text;
     }
-    if text.contains(['$', '`', '%', '"']) {
-        return format!("'{}'", text.replace('\'', "''"));
+    let mut quoted = String::from("\"");
+    let mut backslashes = 0;
+    for c in text.chars() {
+        match c {
+            // A program takes two quotes for one, and backslashes before a quote for half as many.
+            '"' => quoted.push_str(&("\\".repeat(backslashes) + "\"\"")),
+            '$' | '`' => quoted.extend(['`', c]),
+            c if SMART_QUOTES.contains(&c) => quoted.extend(['`', c]),
+            c => quoted.push(c),
+        }
+        backslashes = if c == '\\' { backslashes + 1 } else { 0 };
     }
-    // A trailing backslash would escape the closing quote (CommandLineToArgvW).
-    let end = &text[text.trim_end_matches('\\').len()..];
-    format!("\"{text}{end}\"")
+    quoted + &"\\".repeat(backslashes) + "\""
 }
 
 /// Quotes a path as an argument that never begins like an option.
@@ -89,8 +107,40 @@ mod tests {
         assert_eq!(word(r"backups\asmpatch-backup-1"), r"backups\asmpatch-backup-1");
         assert_eq!(word(""), "\"\"");
         assert_eq!(word(r"C:\it's mine\"), r#""C:\it's mine\\""#);
-        assert_eq!(word("100% $it's"), "'100% $it''s'");
+        assert_eq!(word("100% $it's"), "\"100% `$it's\"");
         assert_eq!(word("a\u{202e}b"), r#""a\u{202e}b""#);
+    }
+
+    #[test]
+    fn no_character_of_a_word_ends_its_quotes_in_cmd_or_powershell() {
+        // In cmd each quote begins or ends a quoted part, and nothing else does.
+        let runs = |command: &str| {
+            let mut is_quoted = false;
+            let mut bare = String::new();
+            for c in command.chars() {
+                match c {
+                    '"' => is_quoted = !is_quoted,
+                    c if !is_quoted => bare.push(c),
+                    _ => {}
+                }
+            }
+            is_quoted || bare.contains(['&', '|', '<', '>', '^', ' '])
+        };
+        for c in "&|<>^ '$`%\"\u{2018}\u{2019}\u{201A}\u{201B}\u{201C}\u{201D}\u{201E}".chars() {
+            let quoted = windows_word(OsStr::new(&format!("a{c}&calc{c}&b")));
+            assert!(!runs(&quoted), "{quoted}");
+        }
+        let word = |word: &str| windows_word(OsStr::new(word));
+        assert_eq!(word("a\u{201D}; calc; \u{201D}"), "\"a`\u{201D}; calc; `\u{201D}\"");
+        assert_eq!(word("a\u{2019}; calc"), "\"a\u{2019}; calc\"");
+        assert_eq!(word("`$(calc)`"), "\"```$(calc)``\"");
+        assert_eq!(word("say \"x\\\""), "\"say \"\"x\\\\\"\"\"");
+    }
+
+    #[test]
+    fn zsh_puts_no_command_in_the_place_of_a_word() {
+        assert_eq!(posix_word(OsStr::new("=ls")), "'=ls'");
+        assert_eq!(posix_word(OsStr::new("serial==x")), "serial==x");
     }
 
     #[cfg(unix)]
@@ -109,6 +159,7 @@ mod tests {
             b"\xFF1\xFE'\\",
             "x\u{202E}1 \u{7f}2".as_bytes(),
             b"!;&|<>*?[]{}~#",
+            b"=ls",
         ] {
             let name = OsStr::from_bytes(name);
             for (script, expected) in

@@ -11,9 +11,10 @@ use asm2464::interrupt::Interrupt;
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464::{AnyFailure, Bdf, Failure, Kind};
 use asm2464_chip::practice;
-use asm2464_dock::atomic::{self, StagedFolder};
+use asm2464_dock::atomic;
 use asm2464_dock::file;
 use asm2464_dock::gpu_card::{DmaWrite, GpuJob, TinyGpu};
+use asm2464_dock::staged::StagedFolder;
 use asm2464_dock::virtual_unit::{FirmwareCounts, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Port as _, TransportKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
@@ -248,7 +249,8 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
             atomic::write(Path::new("damaged.bin"), &damaged)?;
         }
         if context.is_verbose {
-            outln!("\n{} {}", format!("{number} {}.", step.name).bold().cyan(), step.what_for);
+            outln!("");
+            outln!("{} {}", format!("{number} {}.", step.name).bold().cyan(), step.what_for);
             outln!("  {}", format!("$ asmpatch {}", step.line).dimmed());
         }
         let said = command(step, context)?;
@@ -259,7 +261,8 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     interrupt.check()?;
     if context.is_verbose {
         let what_for = "A kernel goes in over USB and PCIe and runs on the GPU, which sends its result back.";
-        outln!("\n{} {what_for}", format!("{} compute.", STEPS.len() + 1).bold().cyan());
+        outln!("");
+        outln!("{} {what_for}", format!("{} compute.", STEPS.len() + 1).bold().cyan());
     }
     compute(Path::new("unit"), context)
 }
@@ -320,10 +323,12 @@ fn computed(context: &Context, at: Bdf, product: [u8; 4], cycles: u32, counts: [
 /// Prints the commands of the same trip with a real dock, and where to read on.
 fn next(context: &Context, kept: Option<&Path>) {
     if let Some(folder) = kept {
-        outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
+        outln!("");
+        outln!("Everything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
     }
-    outln!("\n{}", "With a real dock".bold());
-    outln!("{ROADS}");
+    outln!("");
+    outln!("{}", "With a real dock".bold());
+    print::out(ROADS.lines());
     outln!("Then: `asmpatch doctor` (can a runtime start?), `asmpatch bench` (how fast?)");
     let whole = if context.is_verbose { "" } else { "Each step whole: `asmpatch demo -v`. " };
     outln!("{whole}Read on: `asmpatch help first-steps`");

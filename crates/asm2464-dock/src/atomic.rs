@@ -10,10 +10,10 @@ use std::path::Path;
 
 use asm2464::escape::Escape as _;
 use asm2464::{Failure, Kind};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::NamedTempFile;
 
 use super::file;
-use super::user::{Heir, hand_over};
+use super::user::hand_over;
 
 /// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///
@@ -120,10 +120,10 @@ pub fn sync_folder(_folder: &Path) -> io::Result<()> {
 }
 
 /// Prefix of every temporary name. Six random letters and digits follow at the end.
-const PREFIX: &str = ".asmpatch-";
-const RANDOM_LEN: usize = 6;
+pub(super) const PREFIX: &str = ".asmpatch-";
+pub(super) const RANDOM_LEN: usize = 6;
 /// The part between prefix and random characters in a folder's name.
-const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
+pub(super) const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
 
 /// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.
 fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
@@ -143,96 +143,9 @@ fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
     }
 }
 
-/// A locked folder, for its owner alone, that is filled under a temporary name. Dropping it removes it.
-#[derive(Debug)]
-pub struct StagedFolder {
-    folder: TempDir,
-    lock: Option<File>,
-    heir: Option<Heir>,
-}
-
-impl StagedFolder {
-    /// Creates a folder for a backup in `parent`, and removes leftovers there.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn for_backup(parent: &Path) -> io::Result<Self> {
-        Self::new(parent, FOLDER_KINDS[0])
-    }
-
-    /// Creates a folder for a demonstration among the system's temporary files.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn for_demo() -> io::Result<Self> {
-        Self::new(&std::env::temp_dir(), FOLDER_KINDS[1])
-    }
-
-    fn new(parent: &Path, kind: &str) -> io::Result<Self> {
-        loop {
-            let prefix = format!("{PREFIX}{kind}");
-            let mut builder = tempfile::Builder::new();
-            builder.prefix(&prefix).rand_bytes(RANDOM_LEN);
-            #[cfg(unix)]
-            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
-            let folder = builder.tempdir_in(parent)?;
-            // Only Unix can open folders.
-            let open = || if cfg!(unix) { File::open(folder.path()).map(Some) } else { Ok(None) };
-            let lock = match file::owner_may_use(folder.path()).and_then(|()| open()) {
-                // Another process removed it as a leftover before it was locked.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => {
-                    Self { folder, lock: None, heir: None }.remove(&[]);
-                    return Err(error);
-                }
-                Ok(opened) => opened,
-            };
-            if lock.as_ref().is_none_or(lock_new) {
-                if let Some(lock) = &lock {
-                    remove_in(parent, lock);
-                }
-                let heir = lock.as_ref().and_then(|lock| Heir::of(lock, folder.path()));
-                return Ok(Self { folder, lock, heir });
-            }
-        }
-    }
-
-    /// Returns the temporary path.
-    pub fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// Removes the folder with these files in it, even if the process may open no more files, which dropping it needs.
-    pub fn remove(self, files: &[&str]) {
-        for name in files {
-            let _ = fs::remove_file(self.path().join(name));
-        }
-        let _ = fs::remove_dir(self.path());
-    }
-
-    /// Who gets a new file in the folder, and then the folder, if root makes them for somebody else.
-    pub const fn heir(&self) -> Option<Heir> {
-        self.heir
-    }
-
-    /// Renames the folder to its final name, and gives it to its heir before.
-    ///
-    /// # Errors
-    /// The system's error; the folder is then removed.
-    pub fn persist(self, name: &Path) -> io::Result<()> {
-        if let (Some(heir), Some(folder)) = (self.heir, &self.lock) {
-            heir.give(folder);
-        }
-        fs::rename(self.folder.path(), name)?;
-        // The folder no longer has its temporary name, so there is nothing left to remove.
-        let _ = self.folder.keep();
-        Ok(())
-    }
-}
-
 /// Locks a new file or folder. Returns `false` if another process removed it as a leftover before it was locked.
 #[cfg(unix)]
-fn lock_new(new: &File) -> bool {
+pub(super) fn lock_new(new: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
     // On a file system without locks this fails. `try_lock` then fails, too, so nothing there counts as a leftover.
     let _ = new.lock();
@@ -240,13 +153,19 @@ fn lock_new(new: &File) -> bool {
 }
 
 #[cfg(not(unix))]
-fn lock_new(_new: &File) -> bool {
+pub(super) fn lock_new(_new: &File) -> bool {
     true
 }
 
-/// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed.
+/// The file that is written last into a folder of [`StagedFolder`](super::staged::StagedFolder): one that has it is whole,
+/// and may be somebody's who has it under such a name.
 #[cfg(unix)]
-fn remove_in(folder: &Path, own: &File) {
+const LAST: &str = "backup.toml";
+
+/// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed,
+/// and a backup that is whole.
+#[cfg(unix)]
+pub(super) fn remove_in(folder: &Path, own: &File) {
     use std::os::unix::fs::MetadataExt;
 
     let (Ok(own), Ok(entries)) = (own.metadata(), fs::read_dir(folder)) else { return };
@@ -261,14 +180,38 @@ fn remove_in(folder: &Path, own: &File) {
             found.uid() == own.uid()
                 && (if wants_folder { found.is_dir() } else { found.is_file() && found.nlink() == 1 })
         });
-        if is_ours && leftover.try_lock().is_ok() {
-            let _ = if wants_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        if !is_ours || leftover.try_lock().is_err() {
+            continue;
+        }
+        if !wants_folder {
+            let _ = fs::remove_file(&path);
+        } else if name.to_str().is_some_and(|name| name.starts_with(&format!("{PREFIX}{}", FOLDER_KINDS[1]))) {
+            // Among the system's temporary files, where nobody else can rename it.
+            let _ = fs::remove_dir_all(&path);
+        } else {
+            remove_files(&leftover);
+            // Only an empty folder is removed, whatever has the name now.
+            let _ = fs::remove_dir(&path);
         }
     }
 }
 
+/// Removes the files in a folder of a killed run, through its handle; none if it is whole.
+#[cfg(unix)]
+fn remove_files(folder: &File) {
+    use rustix::fs::{AtFlags, Dir, statat, unlinkat};
+
+    let Ok(entries) = Dir::read_from(folder) else { return };
+    if statat(folder, LAST, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return;
+    }
+    for entry in entries.flatten() {
+        let _ = unlinkat(folder, entry.file_name(), AtFlags::empty());
+    }
+}
+
 #[cfg(not(unix))]
-fn remove_in(_folder: &Path, _own: &File) {}
+pub(super) fn remove_in(_folder: &Path, _own: &File) {}
 
 /// Whether a file's name is one that an unfinished write leaves behind.
 pub fn is_temporary(name: &str) -> bool {
@@ -348,6 +291,7 @@ mod tests {
 #[cfg(unix)]
 #[cfg(test)]
 mod leftovers_tests {
+    use super::super::staged::StagedFolder;
     use super::*;
 
     #[test]
@@ -358,7 +302,7 @@ mod leftovers_tests {
                 scope.spawn(|| {
                     for _ in 0..500 {
                         let staged = StagedFolder::for_backup(parent.path()).unwrap();
-                        fs::write(staged.path().join("part-1.bin"), "kept").unwrap();
+                        staged.write("part-1.bin", b"kept").unwrap();
                     }
                 });
             }
@@ -372,6 +316,9 @@ mod leftovers_tests {
         fs::write(at(".asmpatch-aB3dE6"), "left").unwrap();
         fs::create_dir(at(".asmpatch-backup-aB3dE6")).unwrap();
         fs::write(at(".asmpatch-backup-aB3dE6/part-1.bin"), "left").unwrap();
+        // A backup that somebody has under such a name, or that a killed run has finished.
+        fs::create_dir(at(".asmpatch-backup-wHoLe1")).unwrap();
+        fs::write(at(".asmpatch-backup-wHoLe1/backup.toml"), "kept").unwrap();
         let mine = [".asmpatch-notes.txt", ".asmpatch-", "asmpatch-aB3dE6", ".asmpatch-backup-xy", "photo.jpg"];
         for name in mine {
             fs::write(at(name), "the user's").unwrap();
@@ -384,6 +331,7 @@ mod leftovers_tests {
         assert!(running.path().exists() && backup.path().exists() && another.path().exists());
         assert!(mine.iter().all(|name| at(name).exists()) && at(".asmpatch-linked").is_symlink());
         drop((running, backup, another));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), mine.len() + 1);
+        assert!(at(".asmpatch-backup-wHoLe1/backup.toml").exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), mine.len() + 2);
     }
 }

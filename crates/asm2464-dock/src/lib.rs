@@ -5,6 +5,7 @@ pub mod file;
 pub mod gpu_card;
 pub mod pcap;
 pub mod queue;
+pub mod staged;
 pub mod toml_file;
 pub mod user;
 pub mod virtual_unit;

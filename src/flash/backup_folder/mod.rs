@@ -9,8 +9,8 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -19,10 +19,11 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind, Named, text};
-use asm2464_dock::atomic::{self, StagedFolder, sync_folder};
+use asm2464_dock::atomic::{self, sync_folder};
 use asm2464_dock::file;
+use asm2464_dock::staged::StagedFolder;
 use asm2464_dock::toml_file;
-use asm2464_dock::user::{Heir, User};
+use asm2464_dock::user::User;
 use serde::Deserialize;
 
 use super::backup::{BackedUpUnit, Backup};
@@ -142,10 +143,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     let parent = atomic::folder_of(folder);
     file::make_folder(parent).map_err(unsaved("create", parent))?;
     let partial = StagedFolder::for_backup(parent).map_err(unsaved("create a folder in", parent))?;
-    if let Err(error) = fill(&partial, backup) {
-        partial.remove(&[WITH_FIRMWARE.as_slice(), &[MANIFEST]].concat());
-        return Err(error);
-    }
+    fill(&partial, backup)?;
     match partial.persist(folder) {
         Ok(()) => {}
         // Another unit or process has created the folder meanwhile.
@@ -156,11 +154,10 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     Ok(Saved::new(folder, true))
 }
 
-fn fill(partial: &StagedFolder, backup: &Backup) -> Result<(), BackupFolderError> {
-    let (folder, heir) = (partial.path(), partial.heir());
+fn fill(folder: &StagedFolder, backup: &Backup) -> Result<(), BackupFolderError> {
     let mut entries = Vec::new();
     for (name, bytes) in contents(backup) {
-        write_synced(&folder.join(name), &bytes, heir)?;
+        write_synced(folder, name, &bytes)?;
         entries.push(FileEntry {
             name: name.to_owned(),
             length: bytes.len() as u64,
@@ -174,8 +171,8 @@ fn fill(partial: &StagedFolder, backup: &Backup) -> Result<(), BackupFolderError
         unit: backup.unit.clone(),
         file: entries,
     };
-    write_synced(&folder.join(MANIFEST), manifest.to_string().as_bytes(), heir)?;
-    sync_folder(folder).map_err(unsaved("sync", folder))
+    write_synced(folder, MANIFEST, manifest.to_string().as_bytes())?;
+    folder.sync().map_err(unsaved("sync", folder.path()))
 }
 
 fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
@@ -239,10 +236,7 @@ pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Resu
 pub fn has_room(folder: &Path) -> bool {
     let Ok(partial) = file::make_folder(folder).and_then(|()| StagedFolder::for_backup(folder)) else { return false };
     // A backup holds the image twice: as a file of its own, and in the two parts.
-    let is_filled =
-        PARTS.iter().all(|name| write_synced(&partial.path().join(name), &[0; MAX_BACKUP_FILE_LEN], None).is_ok());
-    partial.remove(&PARTS);
-    is_filled
+    PARTS.iter().all(|name| write_synced(&partial, name, &[0; MAX_BACKUP_FILE_LEN]).is_ok())
 }
 
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
@@ -410,20 +404,8 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
     file::read_regular(path, MAX_BACKUP_FILE_LEN).map_err(unread(path))
 }
 
-fn write_synced(path: &Path, bytes: &[u8], heir: Option<Heir>) -> Result<(), BackupFolderError> {
-    let mut options = File::options();
-    file::private(options.write(true).create_new(true));
-    options
-        .open(path)
-        .and_then(|mut file| {
-            file::owner_may(&file, 0o600)?;
-            file.write_all(bytes)?;
-            if let Some(heir) = heir {
-                heir.give(&file);
-            }
-            file.sync_all()
-        })
-        .map_err(unsaved("write", path))
+fn write_synced(folder: &StagedFolder, name: &str, bytes: &[u8]) -> Result<(), BackupFolderError> {
+    folder.write(name, bytes).map_err(unsaved("write", &folder.path().join(name)))
 }
 
 fn unread(path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {

@@ -590,7 +590,7 @@ mod tests {
             steps(&Advice::BecomeHost(port), &Invocation::default()).remove(0)
         };
         let step = advised(Some("/sys/class/typec/port0/data_role"));
-        assert_eq!(step.command.as_deref(), Some("echo host | sudo tee /sys/class/typec/port0/data_role"));
+        assert_eq!(step.line().as_deref(), Some("echo host | sudo tee /sys/class/typec/port0/data_role"));
         assert_eq!(step.applicability, Applicability::IfYes);
         assert!(step.purpose.contains("adb, SSH"));
         assert_eq!((advised(None).command, advised(None).applicability), (None, Applicability::Hands));

@@ -52,8 +52,8 @@ impl WordedStep {
 
 fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
     match act {
-        Act::Hands(hands) => return run.by_hand(*hands),
-        Act::MakeReadable(unread) => return unread_words(unread).into(),
+        Act::Hands(hands) => return run.by_hand(*hands).into_owned(),
+        Act::MakeReadable(unread) => return unread_words(unread),
         Act::Again { backup: BackupFirst::Elsewhere, .. } => {
             return "once the backup can be saved there, run the command again; or add `--backup-dir DIR`, a folder that \
                     can take it"
@@ -122,7 +122,7 @@ pub fn cure(unread: &UnreadBackup) -> String {
 /// How a step for this goes with the one before it.
 const fn follows(why: &Why) -> Option<Follows> {
     match why {
-        Why::OrGoOn | Why::OrGoBack | Why::NewBoard | Why::OrNewBoard | Why::GoBackTo { .. } | Why::WithBlocks => {
+        Why::OrGoOn | Why::OrGoBack | Why::NewBoard | Why::OrOtherImage | Why::GoBackTo { .. } | Why::WithBlocks => {
             Some(Follows::Instead)
         }
         Why::SetAgain | Why::See | Why::Measure => Some(Follows::Then),
@@ -535,7 +535,7 @@ mod tests {
             (StoppedState::Unproven, true),
         ] {
             let steps = steps(&flash(), unit(left, Writes::Image, Some("b")));
-            let commands: Vec<&str> = steps.iter().filter_map(|step| step.command.as_deref()).collect();
+            let commands: Vec<String> = steps.iter().filter_map(WordedStep::line).collect();
             let writes = || commands.iter().filter(|command| !command.contains(" list"));
             assert!(writes().any(|command| command.starts_with("asmpatch restore b ")), "{commands:?}");
             assert!(writes().all(|command| command.contains(" --no-backup") != backs_up), "{left:?}: {commands:?}");

@@ -225,7 +225,7 @@ impl Sysfs {
 
     fn holders_of(&self, file: &Metadata) -> Vec<Process> {
         let Some(inode) = inode(file).map(|inode| inode.to_string()) else { return Vec::new() };
-        let mut holders = Vec::new();
+        let mut holders: Vec<Process> = Vec::new();
         for line in read(&self.proc.join("locks")).lines() {
             // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
             let fields: Vec<&str> = line.split_whitespace().collect();
@@ -233,11 +233,47 @@ impl Sysfs {
             if let Ok(pid) = pid.parse::<u32>()
                 && place.rsplit(':').next() == Some(inode.as_str())
             {
-                holders.push(Process { pid, command: read(&self.proc.join(format!("{pid}/comm"))) });
+                let folder = self.proc.join(pid.to_string());
+                // If the process that took the lock has ended, a child that has its file open holds it still.
+                let children = if folder.exists() { Vec::new() } else { self.processes_with(file) };
+                if children.is_empty() {
+                    holders.push(Process { pid, command: read(&folder.join("comm")) });
+                }
+                holders.extend(children);
             }
         }
         holders
     }
+
+    /// The processes, except this one, that have this file open, as far as this one may see.
+    fn processes_with(&self, file: &Metadata) -> Vec<Process> {
+        let mut found = Vec::new();
+        for name in names(&self.proc) {
+            let Ok(pid) = name.parse() else { continue };
+            if pid == std::process::id() {
+                continue;
+            }
+            let folder = self.proc.join(&name);
+            let descriptors = folder.join("fd");
+            let is_file = |name: &String| fs::metadata(descriptors.join(name)).is_ok_and(|open| is_same(&open, file));
+            if names(&descriptors).iter().any(is_file) {
+                found.push(Process { pid, command: read(&folder.join("comm")) });
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+#[cfg(unix)]
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_one: &Metadata, _other: &Metadata) -> bool {
+    false
 }
 
 #[cfg(unix)]
@@ -327,6 +363,12 @@ mod made_trees {
         fs::write(root.path().join("proc/locks"), locks).unwrap();
         assert_eq!(sysfs.lock_holders_at(&file), [Process { pid: 41, command: "python3".to_owned() }]);
         symlink(&file, root.path().join("link")).unwrap();
+        // The process that took the lock has ended, and its child has the file open.
+        fs::remove_dir_all(root.path().join("proc/41")).unwrap();
+        fs::create_dir_all(root.path().join("proc/42/fd")).unwrap();
+        fs::write(root.path().join("proc/42/comm"), "worker\n").unwrap();
+        symlink(&file, root.path().join("proc/42/fd/3")).unwrap();
+        assert_eq!(sysfs.lock_holders_at(&file), [Process { pid: 42, command: "worker".to_owned() }]);
         assert!(sysfs.lock_holders_at(&root.path().join("link")).is_empty());
         assert!(sysfs.lock_holders_at(&root.path().join("missing")).is_empty());
     }

@@ -66,6 +66,7 @@
 //! let options = FlashOptions {
 //!     backup_into: None,
 //!     backup_elsewhere: Vec::new(),
+//!     pointers_into: None,
 //!     return_deadline: Duration::from_secs(10),
 //!     replug_deadline: Duration::ZERO,
 //!     rewrite: false,

@@ -27,6 +27,7 @@ mod program {
     #[cfg(unix)]
     mod journey;
     mod open_flash;
+    mod places;
     mod process;
     #[cfg(unix)]
     mod readme;

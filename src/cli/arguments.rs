@@ -247,6 +247,35 @@ impl PortArgs {
     }
 }
 
+/// Opens the ports of several units: all, those that are named, each once, or the only one. `capture` records them.
+///
+/// # Errors
+/// As for [`unit::port`]; also fails if a device file is wrong.
+pub fn each_port(
+    named: &[Selector],
+    all: bool,
+    ids: &UnitArgs,
+    capture: Option<&Capture>,
+) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
+    let known = ids.load()?;
+    let at = |selector| opened(&known, selector, capture);
+    if named.is_empty() {
+        return if all { unit::ports(&known, capture) } else { Ok(vec![at(None)?]) };
+    }
+    let mut ports: Vec<Box<dyn Port>> = Vec::new();
+    for (index, selector) in named.iter().enumerate() {
+        // A virtual unit can't be opened twice.
+        if named[..index].contains(selector) {
+            continue;
+        }
+        let port = at(Some(selector))?;
+        if ports.iter().all(|other| other.location() != port.location()) {
+            ports.push(port);
+        }
+    }
+    Ok(ports)
+}
+
 /// Opens the port of the unit that the selector names. Without one, and with several units, it asks on a terminal which
 /// one is meant. Says on a terminal that this has made a new virtual unit: its name may be mistyped.
 ///

@@ -4,17 +4,20 @@ use std::path::PathBuf;
 
 use crate::flash::access::Access;
 use crate::flash::backup::BackedUpUnit;
-use crate::flash::backup_folder::{self, BackupPlaces, Filed, UnreadBackup};
+use crate::flash::backup_folder::{self, BackupPlaces, Filed, Pointer, UnreadBackup};
 use crate::flash::fitting::FiledBackup;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::whole_flash::{self, WholeFlashReport};
 use crate::image::OpenImage;
+use crate::unit::Selector;
 use asm2464::escape::Escape as _;
+use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress as _;
 use asm2464::{AnyFailure, Coded as _, Failure, Kind};
+use asm2464_host::bridge::Port;
 use serde::Serialize;
 
-use super::arguments::{BackupPlace, PortArgs};
+use super::arguments::{BackupPlace, PcapArgs, UNIT, UnitArgs, each_port};
 use super::context::Context;
 use super::flash::Screen;
 use super::flash::steps::{WordedStep, cure};
@@ -31,7 +34,7 @@ use crate::cli::interrupt;
 /// complete without it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before\n  asmpatch backup --whole-flash\n  asmpatch backup --list"
+    after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before\n  asmpatch backup --all\n  asmpatch backup --whole-flash\n  asmpatch backup --list"
 )]
 pub struct Args {
     /// Create the backup in this folder; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. Never
@@ -48,13 +51,26 @@ pub struct Args {
 
     /// List the backups where all backups go: unit, firmware, date and folder; and what can't be read there. Talks to no
     /// unit.
-    #[arg(long, conflicts_with_all = ["output", "whole_flash", "device", "usb_ids", "device_dirs", "pcap"])]
+    #[arg(long, conflicts_with_all = ["output", "whole_flash", "device", "all", "usb_ids", "device_dirs", "pcap"])]
     list: bool,
 
-    #[command(flatten)]
-    port: PortArgs,
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected it can
+    /// be left out. May be given more than once.
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
+    device: Vec<Selector>,
 
-    /// Print JSON.
+    /// Back up all connected units, one after the other, whatever ASMPATCH_DEVICE names. --device more than once names
+    /// several. A unit that fails doesn't stop the others.
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    ids: UnitArgs,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
+
+    /// Print JSON: an object or, with --all or several units, an array.
     #[arg(long)]
     json: bool,
 }
@@ -84,7 +100,26 @@ pub(super) struct BackupJson {
     whole_flash_error: Option<ErrorJson>,
 }
 
-impl print::Document for BackupJson {
+/// A unit of several that can't be backed up.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct FailedJson {
+    /// The unit's port, as `--device` takes it.
+    device: String,
+    /// Why there is no backup of it.
+    error: ErrorJson,
+}
+
+/// What became of a unit.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub(super) enum UnitJson {
+    Saved(Box<BackupJson>),
+    Failed(Box<FailedJson>),
+}
+
+impl print::Document for UnitJson {
     const VERSION: u32 = 2;
 }
 
@@ -108,6 +143,15 @@ pub(super) struct ListedBackup {
     product: String,
     /// The version that it reported, if it could report one.
     version: Option<String>,
+    /// If it was saved elsewhere, and only its pointer in the default folder was looked at: that file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<String>,
+    /// The host that saved it elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    /// In a list: the command that writes it back, which lacks the unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restore: Option<WordedStep>,
 }
 
 /// A backup in the list that can't be read.
@@ -138,8 +182,8 @@ impl UnreadJson {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub(super) enum ListedJson {
-    Backup(ListedBackup),
-    Unread(UnreadJson),
+    Backup(Box<ListedBackup>),
+    Unread(Box<UnreadJson>),
 }
 
 impl print::Document for ListedJson {
@@ -147,7 +191,8 @@ impl print::Document for ListedJson {
 }
 
 impl From<FiledBackup> for ListedBackup {
-    fn from(FiledBackup { folder, written, unit, .. }: FiledBackup) -> Self {
+    fn from(FiledBackup { folder, written, unit, pointer, .. }: FiledBackup) -> Self {
+        let (pointer, host) = pointer.map(|Pointer { file, host }| (file.display().to_string(), host)).unzip();
         Self {
             backup: folder.display().to_string(),
             date: written.map(|time| humantime::format_rfc3339_seconds(time).to_string()),
@@ -157,6 +202,9 @@ impl From<FiledBackup> for ListedBackup {
             serial: unit.serial,
             product: unit.product,
             version: unit.firmware_version,
+            pointer,
+            host,
+            restore: None,
         }
     }
 }
@@ -165,25 +213,44 @@ impl From<FiledBackup> for ListedBackup {
 pub(super) fn lines(backup: &FiledBackup) -> Vec<(&'static str, String)> {
     let BackedUpUnit { usb_id, state, serial, product, firmware_version, .. } = &backup.unit;
     let version = firmware_version.as_ref().map_or_else(|| state.clone(), |version| format!("{state} {version}"));
-    let lines = [
+    let mut lines = vec![
         ("unit", format!("{usb_id} {product}, serial {serial}")),
         ("firmware", version),
         ("date", backup.written.map_or_else(|| "not known".to_owned(), user_files::time)),
     ];
-    lines.map(|(label, text)| (label, text.shown().to_string())).to_vec()
+    lines.extend(
+        backup
+            .pointer
+            .as_ref()
+            .map(|Pointer { file, host }| ("saved", format!("by host {host}; known here by {} alone", file.display()))),
+    );
+    lines.into_iter().map(|(label, text)| (label, text.shown().to_string())).collect()
+}
+
+/// The command that writes a backup back, once the user has added the unit.
+fn restore_step(backup: &FiledBackup, context: &Context) -> WordedStep {
+    let command = context.invocation.other("restore");
+    let command = match backup.digits() {
+        Some(digits) => command.operand(digits),
+        None => command.operand(&backup.folder),
+    };
+    WordedStep::lacking_unit("write it back to its unit", command)
 }
 
 /// Lists the backups in the places for them, the newest last, and then those that can't be read. These decide the exit
 /// status.
-fn list(args: &Args) -> Exit {
+fn list(args: &Args, context: &Context) -> Exit {
     // Nothing was named beside which there may be others.
     let places = BackupPlaces { beside: Vec::new(), ..args.place.places([]) };
     let Filed { mut backups, unread } = places.search();
     backups.sort_by(|a, b| (a.written, &a.folder).cmp(&(b.written, &b.folder)));
     let exit = unread.iter().map(|unread| Exit::from(unread.failure().kind())).max().unwrap_or(Exit::Done);
     if args.json {
-        let readable = backups.into_iter().map(|backup| ListedJson::Backup(backup.into()));
-        let unread = unread.iter().map(|unread| ListedJson::Unread(UnreadJson::of(unread)));
+        let readable = backups.into_iter().map(|backup| {
+            let restore = Some(restore_step(&backup, context));
+            ListedJson::Backup(Box::new(ListedBackup { restore, ..backup.into() }))
+        });
+        let unread = unread.iter().map(|unread| ListedJson::Unread(Box::new(UnreadJson::of(unread))));
         print::json_each(&readable.chain(unread).collect::<Vec<_>>());
         return exit;
     }
@@ -192,7 +259,9 @@ fn list(args: &Args) -> Exit {
     }
     for backup in backups {
         outln!("{}", backup.folder.shown());
-        table::print_labelled(2, lines(&backup));
+        let mut lines = lines(&backup);
+        lines.extend(restore_step(&backup, context).command.map(|command| ("restore", command)));
+        table::print_labelled(2, lines);
     }
     for backup in unread {
         outln!("{}", backup.folder.shown());
@@ -208,14 +277,84 @@ fn list(args: &Args) -> Exit {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, the unit can't be read, or the folder can't be written.
+/// Fails if no unit is found, or the only unit can't be read, or the folder can't be written. The failure of one of
+/// several units is reported here.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.list {
-        return Ok(list(args));
+        return Ok(list(args, context));
     }
     args.output.as_deref().map(user_files::check_name).transpose()?;
     let interrupt = interrupt::install();
-    let (_recording, mut port) = args.port.open()?;
+    let recording = args.pcap.start()?;
+    let ports = each_port(&args.device, args.all, &args.ids, recording.capture())?;
+    if ports.len() > 1 && args.output.is_some() {
+        let devices: Vec<String> = ports.iter().map(|port| port.location().to_string()).collect();
+        let message = format!("a folder takes one backup, and there are {}: {}", devices.len(), devices.join(", "));
+        let label = Kind::Refused.code("asmpatch::backup::several");
+        return Err(Failure::new(label, message).into());
+    }
+    let is_one = ports.len() == 1 && !args.all;
+    let (mut documents, mut exit) = (Vec::new(), Exit::Done);
+    for mut port in ports {
+        let location = port.location();
+        let (saved, ended) = back_up(&mut *port, args, context, interrupt);
+        drop(port);
+        let has_result = saved.is_some();
+        documents.extend(saved.map(|saved| UnitJson::Saved(Box::new(saved))));
+        let failure = match ended {
+            Ok(ended) => {
+                exit = exit.max(ended);
+                continue;
+            }
+            Err(failure) if is_one || failure.kind() == Kind::Interrupted => {
+                print_documents(args, is_one, &documents);
+                return Err(failure);
+            }
+            Err(failure) => failure,
+        };
+        let run = context.invocation.at(&location);
+        exit = exit.max(errors::report(failure.coded(), &run));
+        if !has_result {
+            let device = location.to_string();
+            let error = ErrorJson::of(failure.coded(), &run).at(&device);
+            documents.push(UnitJson::Failed(Box::new(FailedJson { device, error })));
+        }
+    }
+    print_documents(args, is_one, &documents);
+    Ok(exit)
+}
+
+/// Prints an object for one unit, and an array for several.
+fn print_documents(args: &Args, is_one: bool, documents: &[UnitJson]) {
+    match documents {
+        _ if !args.json => {}
+        [only] if is_one => print::json(only),
+        // The failure has its own document.
+        [] if is_one => {}
+        several => print::json_each(several),
+    }
+}
+
+/// Backs up one unit, and prints that unless it is to be printed as JSON. Returns the result, if there is one, and how it
+/// ended.
+fn back_up(
+    port: &mut dyn Port,
+    args: &Args,
+    context: &Context,
+    interrupt: Interrupt<'static>,
+) -> (Option<BackupJson>, Result<Exit, AnyFailure>) {
+    match saved(port, args, context, interrupt) {
+        Ok((document, ended)) => (Some(document), ended),
+        Err(failure) => (None, Err(failure)),
+    }
+}
+
+fn saved(
+    port: &mut dyn Port,
+    args: &Args,
+    context: &Context,
+    interrupt: Interrupt<'static>,
+) -> Result<(BackupJson, Result<Exit, AnyFailure>), AnyFailure> {
     let mut access = Access::open(&mut *port)?;
     let backup = Screen::backup(context, &mut *port, &mut access, FlashStep::Backup, interrupt)?;
     let folder = match &args.output {
@@ -223,6 +362,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => args.place.folder()?.join(backup.folder_name()),
     };
     let saved = backup_folder::save(&backup, &folder)?;
+    if let Ok(default) = BackupPlace::default().folder()
+        && let Err(error) = backup_folder::leave_pointer(&saved.folder, &default)
+    {
+        errln!("asmpatch: {}", error.to_string().shown());
+    }
     let (mut copy, mut failure) = (None, None);
     if args.whole_flash {
         let copied = Screen::of_one(context, backup.unit.device.clone(), |bar| {
@@ -236,20 +380,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     drop(access);
     let firmware = backup.firmware();
-    if args.json {
-        let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.invocation));
-        print::json(&BackupJson {
-            backup: saved.folder.display().to_string(),
-            new: saved.is_new,
-            device: backup.unit.device.clone(),
-            usb_id: backup.unit.usb_id.clone(),
-            serial: backup.unit.serial.clone(),
-            version: backup.unit.firmware_version.clone(),
-            restorable: firmware.is_ok(),
-            whole_flash: copy,
-            whole_flash_error: error.map(|error| error.at(&backup.unit.device)),
-        });
-    } else {
+    if !args.json {
         let BackedUpUnit { device, usb_id, state, serial, .. } = &backup.unit;
         outln!("{}: {usb_id} ({state}), serial {}", device.shown(), serial.shown());
         let mut lines = Vec::new();
@@ -264,16 +395,28 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         lines.extend(copy.as_ref().map(|copy| ("flash", copy_words(copy))));
         table::print_labelled(2, lines);
     }
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    match firmware {
-        Ok(_) => Ok(Exit::Done),
-        Err(source) => {
+    let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.invocation));
+    let document = BackupJson {
+        backup: saved.folder.display().to_string(),
+        new: saved.is_new,
+        device: backup.unit.device.clone(),
+        usb_id: backup.unit.usb_id.clone(),
+        serial: backup.unit.serial.clone(),
+        version: backup.unit.firmware_version.clone(),
+        restorable: firmware.is_ok(),
+        whole_flash: copy,
+        whole_flash_error: error.map(|error| error.at(&backup.unit.device)),
+    };
+    let ended = match (failure, firmware) {
+        (Some(failure), _) => Err(failure),
+        (None, Ok(_)) => Ok(Exit::Done),
+        (None, Err(source)) => {
             let message = "the firmware in the unit's flash would not start";
-            Err(Failure::new(Kind::CheckFailed.code("asmpatch::backup::unusable"), message).because(source).into())
+            let label = Kind::CheckFailed.code("asmpatch::backup::unusable");
+            Err(Failure::new(label, message).because(source).into())
         }
-    }
+    };
+    Ok((document, ended))
 }
 
 fn copy_words(copy: &WholeFlashReport) -> String {

@@ -113,6 +113,7 @@ const CLASSES: &[(ArgClass, &[&str])] = &[
             "soak",
             "max_errors_per_hour",
             "baseline",
+            "oldest",
             "max_slower",
             "site",
             "slot",

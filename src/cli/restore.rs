@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::flash::backup_folder;
 use crate::flash::decide::NewFirmware;
 use crate::flash::error::BackupFolderError;
+use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::{ImageRef, NextStep, Writes};
 use crate::shell;
@@ -29,16 +30,62 @@ use crate::cli::errors::{Advised, Exit};
 /// the vendor's firmware may change. Doesn't write what followed the firmware in the flash.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch restore\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2"
+    after_help = "Examples:\n  asmpatch restore\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2\n  asmpatch restore 2a2dba9b\n  asmpatch restore --oldest"
 )]
 pub struct Args {
     /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of its flash with both blocks and an image.
-    /// Without it, lists the unit's own backups, and writes nothing.
-    #[arg(value_name = "DIR", required_if_eq("yes", "true"))]
+    /// Or the eight digits at the end of its name, if it is certainly this unit's: `asmpatch restore 20de8a77`. Without
+    /// it, lists the unit's own backups, and writes nothing.
+    #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
+
+    /// Write back the oldest backup that is certainly this unit's: what it had before the first write.
+    #[arg(long, conflicts_with = "folder")]
+    oldest: bool,
 
     #[command(flatten)]
     writing: WritingArgs,
+}
+
+/// Fewest digits of a backup's content that name it.
+const FEWEST_DIGITS: usize = 8;
+
+/// Whether a word is a backup's digits. A path of that name comes first.
+fn is_digits(word: &Path) -> bool {
+    let Some(word) = word.to_str() else { return false };
+    let is_hex = word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    is_hex && word.len() >= FEWEST_DIGITS && Path::new(word).symlink_metadata().is_err()
+}
+
+/// Finds the backup that the digits name, or the oldest one without them, among those that are certainly the unit's.
+///
+/// # Errors
+/// Of kind [`Kind::BadInput`] if there is none, or if the digits name several.
+fn certain_backup(digits: Option<&str>, args: &Args, context: &Context) -> Result<PathBuf, AnyFailure> {
+    let certain = WritingRun::open(&args.writing, Choice::default(), context)?.certain_backups()?;
+    let Some(digits) = digits else {
+        let oldest = certain.into_iter().filter(|backup| backup.written.is_some()).min_by_key(|backup| backup.written);
+        return oldest.map(|backup| backup.folder).ok_or_else(|| {
+            let message = "no backup in the places for backups is certainly this unit's";
+            Failure::new(Kind::BadInput.code("asmpatch::restore::not_certain"), message).into()
+        });
+    };
+    let named: Vec<FiledBackup> = certain.into_iter().filter(|backup| backup.has_digits(digits)).collect();
+    match named.as_slice() {
+        [] => {
+            let message = format!("{digits} is no folder, and names no backup that is certainly this unit's");
+            Err(Failure::new(Kind::BadInput.code("asmpatch::restore::not_certain"), message).into())
+        }
+        // The same backup may be in several places.
+        [first, others @ ..] if others.iter().all(|other| other.blocks == first.blocks && other.unit == first.unit) => {
+            Ok(first.folder.clone())
+        }
+        several => {
+            let folders: Vec<String> = several.iter().map(|backup| backup.folder.display().to_string()).collect();
+            let message = format!("{digits} names several backups: {}", folders.join(", "));
+            Err(Failure::new(Kind::BadInput.code("asmpatch::restore::several"), message).into())
+        }
+    }
 }
 
 /// Runs the subcommand.
@@ -46,7 +93,17 @@ pub struct Args {
 /// # Errors
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let Some(folder) = &args.folder else {
+    let found = match &args.folder {
+        None if args.oldest => Some(certain_backup(None, args, context)?),
+        Some(word) if is_digits(word) => Some(certain_backup(word.to_str(), args, context)?),
+        _ => None,
+    };
+    let Some(folder) = found.as_ref().or(args.folder.as_ref()) else {
+        // Who wants no question wants a write.
+        if args.writing.yes {
+            let message = "no backup is named: give its folder, its digits, or --oldest";
+            return Err(Failure::new(Kind::Usage.code("asmpatch::restore::no_folder"), message).into());
+        }
         let own = own_backups(Vec::new(), args, context)?;
         if args.writing.json {
             print::json_each(&own);

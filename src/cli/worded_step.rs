@@ -108,6 +108,11 @@ impl WordedStep {
         Self::told(purpose, Applicability::NeedsValue, None)
     }
 
+    /// A command to which only you can add the unit.
+    pub fn lacking_unit(purpose: impl fmt::Display, command: impl Into<StepCommand>) -> Self {
+        Self::told(purpose, Applicability::NeedsValue, Some(command.into()))
+    }
+
     /// A command that is right if you want what its purpose says.
     pub fn if_yes(purpose: impl fmt::Display, command: impl Into<StepCommand>) -> Self {
         Self::told(purpose, Applicability::IfYes, Some(command.into()))

@@ -2,12 +2,14 @@
 //!
 //! [`read`] takes it from a unit, [`super::backup_folder`] puts it into files.
 
+use std::fmt;
 use std::path::Path;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image, Part, kept_bytes};
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
 use asm2464::{Failure, Kind};
+use asm2464_dock::toml_file;
 use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -56,6 +58,19 @@ pub struct BackedUpUnit {
 }
 
 impl BackedUpUnit {
+    /// Formats the keys for a table of [`toml`]. Written by hand, because no serialiser escapes a unit's own strings as
+    /// needed.
+    pub(super) fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, usb_id, state, serial, product, firmware_version } = self;
+        let strings =
+            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
+        let version = firmware_version.iter().map(|version| ("firmware-version", version));
+        for (key, value) in strings.into_iter().chain(version) {
+            writeln!(f, "{key} = {}", toml_file::string(value))?;
+        }
+        Ok(())
+    }
+
     /// Whether the backup is a virtual unit's.
     pub fn is_virtual(&self) -> bool {
         self.device.parse().is_ok_and(|location: Location| location.is_virtual())

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use asm2464::digest::to_hex;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
 use asm2464::flash::BlockBytes;
 use asm2464::interrupt::Interrupted;
@@ -18,10 +19,11 @@ use derive_more::Display;
 
 use super::access::{UnitBlocks, is_readable};
 use super::backup::{BackedUpUnit, Backup};
-use super::backup_folder::{self, Filed};
+use super::backup_folder::{self, Filed, Pointer, UnreadBackup};
 use super::consent::{Permission, Waiver};
 use super::decide::{LaterCommands, line_change, unproven_permission};
-use super::identity::{UnitIdentity, is_placeholder};
+use super::error::BackupFolderError;
+use super::identity::{UnitIdentity, is_blank_board, is_nobodys, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
 use crate::fetch::OPEN_IMAGE;
 use crate::image::{Firmware, Images};
@@ -41,6 +43,8 @@ pub struct FiledBackup {
     pub unit: BackedUpUnit,
     /// Configuration blocks 0 and 1, valid or not.
     pub blocks: [BlockBytes; 2],
+    /// The pointer to it, if it was found by one alone.
+    pub pointer: Option<Pointer>,
 }
 
 /// How well a backup fits a unit, the best first.
@@ -60,6 +64,9 @@ pub enum Fit {
     /// The port agrees, and nothing else does.
     #[display("it was taken at this port; nothing else matches")]
     PortOnly,
+    /// Nothing agrees: the unit has lost its configuration, and the backup is of a dock that is not connected.
+    #[display("this unit has lost its configuration, and that dock isn't connected; compare the label")]
+    Unconnected,
 }
 
 /// A backup that fits a unit.
@@ -129,9 +136,12 @@ pub fn fitting(
     numbers.remove(&None);
     let is_earlier = |serial: &str| numbers.len() <= 2 && !is_placeholder(serial) && !is_elsewhere(serial);
 
+    // The dock may have been moved to another port.
+    let is_lost = is_blank_board(unit);
     let mut found = Vec::new();
     for backup in filed {
         let theirs = backup.identity();
+        let has_identity = theirs.serial.is_some() || theirs.usb4.is_some();
         let is_from_here = backup.unit.device == device;
         let fit = match (own.usb4, theirs.usb4) {
             (Some(one), Some(other)) if one == other => {
@@ -150,6 +160,7 @@ pub fn fitting(
                 }
             }
             // Another serial number excludes nothing: an earlier write may have given the unit a new one.
+            _ if !is_from_here && is_lost && has_identity && !is_connected(backup, unit, connected) => Fit::Unconnected,
             _ if !is_from_here => continue,
             _ if was_stopped => Fit::Certain,
             _ => Fit::PortOnly,
@@ -160,14 +171,45 @@ pub fn fitting(
         let fitting = FittingBackup {
             filed: backup.clone(),
             fit,
-            has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
+            has_identity,
             replaces_serial: is_replaced && (is_boot_loader || fit != Fit::Certain),
         };
         let rank = (fit, !is_from_here, Reverse(backup.written), backup.folder.clone());
         found.push((rank, fitting));
     }
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    found.into_iter().map(|(_, fitting)| fitting).collect()
+    let mut found: Vec<FittingBackup> = found.into_iter().map(|(_, fitting)| fitting).collect();
+    // Of each dock that is not connected, the newest one is enough to ask about, and few are worth asking about.
+    let mut docks = Vec::new();
+    found.retain(|backup| {
+        if backup.fit != Fit::Unconnected {
+            return true;
+        }
+        let dock = backup.filed.identity();
+        if docks.len() == MOST_OFFERED || docks.contains(&dock) {
+            return false;
+        }
+        docks.push(dock);
+        true
+    });
+    found
+}
+
+/// Whether the unit of a backup is connected elsewhere than `unit`: another unit shows its serial number, or none of its
+/// own at the port of the backup. A virtual unit is connected while its folder exists. To a real unit, virtual ones are
+/// none, and the other way round.
+fn is_connected(backup: &FiledBackup, unit: &UnitInfo, connected: &[UnitInfo]) -> bool {
+    if backup.unit.is_virtual() != unit.location.is_virtual() {
+        return true;
+    }
+    if let Ok(Location::Virtual(folder)) = backup.unit.device.parse() {
+        return folder.exists();
+    }
+    let mut others = connected.iter().filter(|other| other.location != unit.location);
+    others.any(|other| {
+        let shows_none = other.state == BridgeState::OpenFirmware || is_nobodys(other.serial());
+        other.serial() == backup.serial() || (shows_none && other.location.to_string() == backup.unit.device)
+    })
 }
 
 /// The versions that a unit's board has run, by the backups that fit it best. A serial number that other units share
@@ -194,6 +236,20 @@ impl FiledBackup {
         self.given_identity().own()
     }
 
+    /// The digits of the content in its folder's name; `None` for a folder with another name.
+    pub fn digits(&self) -> Option<&str> {
+        backup_folder::digits_in_name(&self.folder)
+    }
+
+    /// Whether the digest of the content begins with these digits.
+    pub fn has_digits(&self, digits: &str) -> bool {
+        match self.digits() {
+            Some(own) if digits.len() <= own.len() => own.starts_with(digits),
+            Some(own) if !digits.starts_with(own) => false,
+            _ => self.load().is_ok_and(|backup| to_hex(&backup.content_digest(), "").starts_with(digits)),
+        }
+    }
+
     /// The version that its unit ran; `None` for open firmware, which reports none.
     pub fn version(&self) -> Option<FirmwareVersion> {
         self.unit.firmware_version.as_deref()?.parse().ok()
@@ -210,10 +266,48 @@ impl FiledBackup {
     }
 }
 
-/// The backups that are offered, with their contents. Leaves out damaged ones.
-fn offered(backups: &[FittingBackup]) -> impl Iterator<Item = (&FittingBackup, Backup)> {
-    let whole = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.filed.folder).ok()?)));
-    whole.take(MOST_OFFERED)
+/// A backup that is offered.
+struct Offered<'a> {
+    found: &'a FittingBackup,
+    backup: Backup,
+    /// Where its blocks are.
+    blocks_in: PathBuf,
+    /// Why there are only its blocks, if it was saved elsewhere and is not there.
+    lost: Option<BackupFolderError>,
+    is_oldest: bool,
+}
+
+/// The backups that are offered, with their contents: those that fit best, and instead of the last one the oldest that
+/// fits as well as the first, which has what the unit came with. Leaves out damaged ones.
+fn offered(backups: &[FittingBackup]) -> Vec<Offered<'_>> {
+    let mut offered = Vec::new();
+    let best = backups.first().map(|found| found.fit);
+    let oldest = backups.iter().filter(|found| Some(found.fit) == best && found.filed.written.is_some());
+    let oldest = oldest.min_by_key(|found| found.filed.written).filter(|_| backups.len() > MOST_OFFERED);
+    let others = backups.iter().filter(|found| oldest.is_none_or(|oldest| !std::ptr::eq(*found, oldest)));
+    let most = if oldest.is_some() { MOST_OFFERED - 1 } else { MOST_OFFERED };
+    for found in others {
+        if offered.len() == most {
+            break;
+        }
+        offered.extend(Offered::of(found, false));
+    }
+    offered.extend(oldest.and_then(|oldest| Offered::of(oldest, true)));
+    offered
+}
+
+impl<'a> Offered<'a> {
+    fn of(found: &'a FittingBackup, is_oldest: bool) -> Option<Self> {
+        let filed = &found.filed;
+        Some(match (filed.load(), &filed.pointer) {
+            (Ok(backup), _) => Self { found, backup, blocks_in: filed.folder.clone(), lost: None, is_oldest },
+            (Err(_), None) => return None,
+            (Err(error), Some(pointer)) => {
+                let blocks_in = pointer.file.clone();
+                Self { found, backup: filed.blocks_alone(), blocks_in, lost: Some(error), is_oldest }
+            }
+        })
+    }
 }
 
 /// Returns the steps that give the unit at `location` its own identity back from the backups that fit it. `invoked` is
@@ -229,7 +323,10 @@ pub fn offers(
 ) -> Vec<NextStep> {
     let ran = versions_run(backups);
     let mut offers = Vec::new();
-    for (found, backup) in offered(backups) {
+    for Offered { found, backup, blocks_in, lost, is_oldest } in offered(backups) {
+        if let Some(error) = &lost {
+            offers.push(NextStep::make_readable(&UnreadBackup::elsewhere(&found.filed.folder, error)));
+        }
         let is_certain = found.fit == Fit::Certain;
         let only_if = if is_certain { None } else { Some(found.clone()) };
         let mut steps = Vec::new();
@@ -241,7 +338,7 @@ pub fn offers(
                 permissions.push(Permission::OtherLine);
             }
             let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
-            let why = Why::GoBackTo { taken: found.filed.written, firmware };
+            let why = Why::GoBackTo { taken: found.filed.written, firmware, is_oldest };
             steps.push(NextStep { only_if: only_if.clone(), ..NextStep::new(why, act) });
         }
         if matches!(invoked, None | Some((Writes::Image, _))) {
@@ -255,13 +352,12 @@ pub fn offers(
                 permissions.insert(Permission::CloneIdentity(Waiver::Serial));
             }
             later.with_blocks = permissions.into_iter().collect();
-            let blocks_from = Some(found.filed.folder.clone());
             let is_chosen = invoked.is_some();
             let act = if is_chosen {
-                later.with_blocks_from(found.filed.folder.clone(), BackupFirst::No)
+                later.with_blocks_from(blocks_in, BackupFirst::No)
             } else {
                 let image = ImageRef::Known(OPEN_IMAGE.to_owned());
-                Act::Flash { image, permissions: later.with_blocks, blocks_from, backs_up: false }
+                Act::Flash { image, permissions: later.with_blocks, blocks_from: Some(blocks_in), backs_up: false }
             };
             let flash = NextStep { only_if, ..NextStep::new(Why::WithBlocks, act) };
             // Going back needs no choice of an image, so it comes first where nobody has chosen one.
@@ -307,7 +403,7 @@ pub fn restores(
 /// # Errors
 /// [`Interrupted`] on Ctrl-C.
 pub(super) fn prove(backups: &[FittingBackup], images: &Images) -> Result<(), Interrupted> {
-    for (_, backup) in offered(backups) {
+    for Offered { backup, .. } in offered(backups) {
         if let Ok(image) = backup.firmware() {
             images.prove(&image)?;
         }
@@ -351,7 +447,7 @@ pub(crate) mod tests {
 
     fn filed(folder: &str, device: &str, blocks: [BlockBytes; 2]) -> FiledBackup {
         let unit = BackedUpUnit { device: device.to_owned(), ..sample_backup().unit };
-        FiledBackup { folder: folder.into(), written: None, unit, blocks }
+        FiledBackup { folder: folder.into(), written: None, unit, blocks, pointer: None }
     }
 
     /// A backup with the known blocks.
@@ -372,13 +468,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn with_the_configuration_lost_only_the_port_is_left_and_that_is_no_proof() {
+    fn with_the_configuration_lost_the_port_counts_most_and_that_is_no_proof() {
         let all = [
             filed("here", "3-1", [block_zero("A"), block_one(1)]),
             filed("elsewhere", "3-2", [block_zero("B"), block_one(2)]),
         ];
-        assert_eq!(fits(&boot_loader("3-1", "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
-        assert_eq!(fits(&boot_loader("3-9", "000000000000"), &all), []);
+        let elsewhere = ("elsewhere".to_owned(), Fit::Unconnected);
+        assert_eq!(
+            fits(&boot_loader("3-1", "000000000000"), &all),
+            [("here".to_owned(), Fit::PortOnly), elsewhere.clone()]
+        );
+        let here = ("here".to_owned(), Fit::Unconnected);
+        assert_eq!(fits(&boot_loader("3-9", "000000000000"), &all), [elsewhere, here]);
         // Serial numbers of zeros don't count as a match.
         let erased = [filed("erased", "3-2", [[0xFF; 128]; 2])];
         assert_eq!(fits(&boot_loader("3-1", "000000000000"), &erased), []);
@@ -582,6 +683,41 @@ pub(crate) mod tests {
         let found = fits(&boot_loader("3-1", "A"), &[written("old", 1), written("new", 9), written("middle", 5)]);
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["new", "middle", "old"]);
+    }
+
+    #[test]
+    fn a_unit_that_has_lost_its_configuration_may_be_any_dock_that_is_not_connected() {
+        let found = |unit: &UnitInfo, all: &[FiledBackup], others: &[UnitInfo]| {
+            named(fitting(unit, &[None, None], None, all, others))
+        };
+        let of = |folder: &str, device: &str, serial: &str, byte| {
+            filed(folder, device, [block_zero(serial), block_one(byte)])
+        };
+        let blank = boot_loader("3-2", "000000000000");
+        let all = [
+            of("own", "3-1", "A", 1),
+            of("own, older", "3-1", "A", 1),
+            of("shows its number elsewhere", "3-3", "B", 2),
+            of("runs open firmware", "3-5", "C", 3),
+            of("of a virtual unit", "virtual:nowhere", "D", 4),
+            filed("nobody's", "3-4", known_blocks().map(|block| *block.bytes())),
+        ];
+        let open = UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-5", "chip's") };
+        let others = [unit("3-9", "B"), open, blank.clone()];
+        assert_eq!(found(&blank, &all, &others), [("own".to_owned(), Fit::Unconnected)]);
+        // One that shows a number of its own is not asked about others, and the port counts more.
+        assert_eq!(found(&boot_loader("3-2", "Z"), &all, &others), []);
+        let here = of("here", "3-2", "H", 8);
+        let both = found(&blank, &[all[0].clone(), here], &[]);
+        assert_eq!(both, [("here".to_owned(), Fit::PortOnly), ("own".to_owned(), Fit::Unconnected)]);
+        let many: Vec<FiledBackup> =
+            (1..6).map(|byte| of(&byte.to_string(), "5-1", &format!("S{byte}"), byte)).collect();
+        assert_eq!(found(&blank, &many, &[]).len(), 3);
+        // A virtual unit is connected while its folder is there.
+        let home = tempfile::tempdir().unwrap();
+        let there = of("there", &format!("virtual:{}", home.path().display()), "V", 5);
+        let found = found(&boot_loader("virtual:x", "000000000000"), &[all[4].clone(), there, all[0].clone()], &[]);
+        assert_eq!(found, [("of a virtual unit".to_owned(), Fit::Unconnected)]);
     }
 
     #[test]

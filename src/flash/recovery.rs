@@ -102,6 +102,8 @@ pub enum Why {
         taken: Option<SystemTime>,
         /// The firmware.
         firmware: Firmware,
+        /// Whether no other backup of the unit is older.
+        is_oldest: bool,
     },
     /// To choose among more backups than the steps before go back to.
     SeeBackups,

@@ -34,7 +34,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), Failure> {
     let mut staged = Vec::with_capacity(files.len());
     for (path, bytes) in files {
-        staged.push((path, stage(path, bytes)?));
+        staged.push((path, stage(path, bytes, EVERYBODY)?));
     }
     // Sync only after all are written, so that a journalling file system commits them together.
     for (path, file) in &staged {
@@ -59,7 +59,19 @@ pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), Failure> {
 /// # Errors
 /// As for [`write()`].
 pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let file = stage(path, bytes)?;
+    create_for(EVERYBODY, path, bytes)
+}
+
+/// Writes a file like [`create()`], for its owner alone.
+///
+/// # Errors
+/// As for [`write()`].
+pub fn create_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    create_for(OWNER, path, bytes)
+}
+
+fn create_for(mode: u32, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let file = stage(path, bytes, mode)?;
     file.as_file().sync_all().map_err(failed(path, "bringing the bytes to the disk"))?;
     match file.persist_noclobber(path) {
         Ok(_) => sync_folder(folder_of(path)).map_err(failed(path, "bringing the name to the disk")),
@@ -67,6 +79,11 @@ pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         Err(error) => Err(failed(path, NAMING)(error.error)),
     }
 }
+
+/// The mode of an ordinary file, of which the umask takes its part.
+const EVERYBODY: u32 = 0o666;
+/// The mode of a file for its owner alone.
+const OWNER: u32 = 0o600;
 
 const NAMING: &str = "giving the file its name";
 
@@ -78,7 +95,7 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Failure
 }
 
 /// Creates a temporary file with these bytes, in the folder of its final path.
-fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
+fn stage(path: &Path, bytes: &[u8], mode: u32) -> Result<NamedTempFile, Failure> {
     match file::irregular(path) {
         None => {}
         Some("a folder") => {
@@ -89,7 +106,7 @@ fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
             return Err(failed(path, "only a regular file is replaced")(source));
         }
     }
-    let mut file = new_file(folder_of(path)).map_err(failed(path, "creating a temporary file in its folder"))?;
+    let mut file = new_file(folder_of(path), mode).map_err(failed(path, "creating a temporary file in its folder"))?;
     file.write_all(bytes).map_err(failed(path, "writing the bytes"))?;
     Ok(file)
 }
@@ -126,13 +143,14 @@ pub(super) const RANDOM_LEN: usize = 6;
 pub(super) const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
 
 /// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.
-fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
+#[cfg_attr(not(unix), expect(unused_variables, reason = "other systems have no modes"))]
+fn new_file(folder: &Path, mode: u32) -> io::Result<NamedTempFile> {
     loop {
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX).rand_bytes(RANDOM_LEN);
         // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
         #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
         let file = builder.tempfile_in(folder)?;
         file::owner_may(file.as_file(), 0o600)?;
         if lock_new(file.as_file()) {
@@ -324,9 +342,9 @@ mod leftovers_tests {
             fs::write(at(name), "the user's").unwrap();
         }
         std::os::unix::fs::symlink(at("photo.jpg"), at(".asmpatch-linked")).unwrap();
-        let running = new_file(folder.path()).unwrap();
+        let running = new_file(folder.path(), EVERYBODY).unwrap();
         let backup = StagedFolder::for_backup(folder.path()).unwrap();
-        let another = new_file(folder.path()).unwrap();
+        let another = new_file(folder.path(), EVERYBODY).unwrap();
         assert!(!at(".asmpatch-aB3dE6").exists() && !at(".asmpatch-backup-aB3dE6").exists());
         assert!(running.path().exists() && backup.path().exists() && another.path().exists());
         assert!(mine.iter().all(|name| at(name).exists()) && at(".asmpatch-linked").is_symlink());

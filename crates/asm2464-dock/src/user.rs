@@ -1,4 +1,4 @@
-//! Users of the system, as owners of files.
+//! Users of the system, as owners of files, and the system's name.
 //!
 //! What root makes in somebody's folder becomes that person's, so that the person can use it without root. The folder
 //! alone decides that: sudo's variables can say anything, and other ways to root set none.
@@ -63,6 +63,15 @@ impl User {
     fn name(self) -> Option<String> {
         None
     }
+}
+
+/// The name of this host; empty if the system has none.
+pub fn host_name() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    name
 }
 
 /// The person who gets what root has made in that person's folder.

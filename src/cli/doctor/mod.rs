@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, opened};
+use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, each_port};
 use crate::advice::Applicability;
 use crate::doctor::{
     Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, diagnose, diagnose_tunnels, examine,
@@ -28,7 +28,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind, Named};
 use asm2464_chip::code::TextKind;
-use asm2464_dock::pcap::Capture;
 use asm2464_dock::user::User;
 use asm2464_dock::{atomic, file};
 use asm2464_host::bridge::{Port, UnitInfo};
@@ -102,29 +101,6 @@ pub struct Args {
     /// Print JSON: an object or, with --all or several units, an array.
     #[arg(long)]
     json: bool,
-}
-
-impl Args {
-    /// Finds the units: all, those that are named, each once, or the only one. `capture` records them.
-    fn ports(&self, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
-        let known = self.ids.load()?;
-        let at = |selector| opened(&known, selector, capture);
-        if self.device.is_empty() {
-            return if self.all { unit::ports(&known, capture) } else { Ok(vec![at(None)?]) };
-        }
-        let mut ports: Vec<Box<dyn Port>> = Vec::new();
-        for (index, selector) in self.device.iter().enumerate() {
-            // A virtual unit can't be opened twice.
-            if self.device[..index].contains(selector) {
-                continue;
-            }
-            let port = at(Some(selector))?;
-            if ports.iter().all(|other| other.location() != port.location()) {
-                ports.push(port);
-            }
-        }
-        Ok(ports)
-    }
 }
 
 /// A line of a diagnosis with its advice in words.
@@ -264,7 +240,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let images = Images::from(PatchDirs::default().load()?);
     let recording = args.pcap.start()?;
-    let (mut ports, tunnels) = match args.ports(recording.capture()) {
+    let (mut ports, tunnels) = match each_port(&args.device, args.all, &args.ids, recording.capture()) {
         Ok(ports) if args.device.is_empty() => (ports, Sysfs::system().tunnels()),
         Ok(ports) => (ports, Tunnels::default()),
         Err(error) => match (error.coded() as &dyn Error).downcast_ref() {

@@ -6,6 +6,9 @@ use super::{AdvicePart, ErrorEntry, Hands};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
+    "asmpatch::backup::bad_pointer",
+        "a pointer in the default folder says where a backup was saved: look for that backup by hand, or delete the \
+         pointer if it is another unit's";
     "asmpatch::backup::copy_without_block", (
         "a unit that got it would lose its serial number and its names: name the unit's own backup, or another copy"
         ["see what is in this one" "info {COPY}"]);
@@ -36,15 +39,23 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::no_rights", (
         "another user made it, as with sudo, or its rights were changed; run asmpatch as its owner, or make it yours"
         ["see how, for each backup" "backup --list"]);
+    "asmpatch::backup::not_there",
+        "connect its disk, or look for it on the host that saved it; `flash IMAGE --config-from POINTER` takes its \
+         configuration from the pointer";
     "asmpatch::backup::only_commands", (
         "the backup is complete, and is all that `restore` needs"
         ["open firmware lets asmpatch read the rest, and changes the first slot alone" "flash ed4e39b"]
         "then run this command again, and go back with `restore` and the backup. Or read the flash with a programmer \
          and a clip: `info` shows such a copy");
+    "asmpatch::backup::pointer",
+        "the backup is complete, but other commands find it only if you name it";
     "asmpatch::backup::save",
         "depending on the system's error, make room on the disk, check that you may write there, or raise the limit \
          of open files (`ulimit -n`). Or name another folder, with `backup -o DIR` or with `--backup-dir DIR`. No \
          partial backup is left";
+    "asmpatch::backup::several",
+        "leave `-o` out: each unit gets a folder of its own where all backups go, or in the one that `--backup-dir DIR` \
+         names";
     "asmpatch::backup::smaller_flash",
         "the backup is complete, but nobody knows how long the flash is, so there is no copy of all of it. Power-cycle \
          the unit and run the command again, in case the ID was misread; otherwise a programmer and a clip read it";
@@ -303,6 +314,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::reset::not_back", ("nothing was written to it; " ReplugIt ["see what is there" "list"]);
     "asmpatch::reset::not_done", ("leave `--level` out, and asmpatch tries what else can help; or " ReplugWithSupply);
     "asmpatch::reset::not_helped", ("without `--level` asmpatch tries all levels; if none helps, " ReplugWithSupply);
+    "asmpatch::restore::no_folder", (
+        "without a name `restore` only lists, and neither asks nor writes" ["list what fits the unit" "restore"]);
+    "asmpatch::restore::not_certain", (
+        "digits and `--oldest` name only a backup that is certainly this unit's"
+        ["list what fits it, with the whole commands" "restore"]);
+    "asmpatch::restore::several", "name one of the folders";
     "asmpatch::sense::flash",
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see `asmpatch help recovery`";
     "asmpatch::sense::hardware", ("the unit reports a hardware fault: " ReplugIt);

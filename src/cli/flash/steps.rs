@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::flash::backup_folder::UnreadBackup;
+use crate::flash::backup_folder::{UnreadBackup, UnreadKind};
 use crate::flash::consent::Permission;
 use crate::flash::error::FlashError;
 use crate::flash::fitting::{FiledBackup, FittingBackup};
@@ -68,12 +68,13 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
         Why::SetAgain => "then set it again",
         Why::GoBack => "go back to what it was",
         Why::OrGoBack => "or go back to what it was",
-        Why::GoBackTo { taken, firmware } => {
+        Why::GoBackTo { taken, firmware, is_oldest } => {
+            let which = if *is_oldest { "the oldest" } else { "this" };
             let taken = taken.map_or_else(|| "of an unknown date".to_owned(), user_files::time);
-            return format!("go back to this backup ({taken}, {})", firmware.to_string().shown()).into();
+            return format!("go back to {which} backup ({taken}, {})", firmware.to_string().shown()).into();
         }
         Why::SeeUnread => "see what this backup is",
-        Why::SeeBackups => "of more backups only the newest are above; see each",
+        Why::SeeBackups => "of more backups only the two newest and the oldest are above; see each",
         Why::WithBlocks => "write the image with this backup's configuration blocks",
         Why::FirmwareAlone => "take only the firmware, and keep this unit's own identity",
         Why::OnlyFirmware => {
@@ -97,8 +98,12 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
 
 /// What can't be read and may be the unit's backup, with owner, reason and cure.
 fn unread_words(unread: &UnreadBackup) -> String {
-    let what = if unread.has_backups { "backups in it" } else { "it" };
-    let UnreadBackup { folder, owner, .. } = unread;
+    let UnreadBackup { folder, owner, kind, .. } = unread;
+    let what = match kind {
+        UnreadKind::Folder => "backups in it",
+        UnreadKind::Backup => "it",
+        UnreadKind::Elsewhere => return format!("{}\n{}", unread.failure().to_string().shown(), cure(unread)),
+    };
     let owner = owner.map(|owner| format!(" (belongs to {owner})")).unwrap_or_default();
     let why = errors::with_causes(&unread.failure());
     format!("{}{owner} can't be read, and {what} may be this unit's: {why}; {}", folder.shown(), cure(unread))
@@ -106,6 +111,9 @@ fn unread_words(unread: &UnreadBackup) -> String {
 
 /// What makes a backup readable again, or what to do without it.
 pub fn cure(unread: &UnreadBackup) -> String {
+    if unread.kind == UnreadKind::Elsewhere {
+        return "connect its disk, or look for it on that host".to_owned();
+    }
     if !unread.lacks_rights {
         return "look at it with `asmpatch info`, or take it away if it is another unit's".to_owned();
     }
@@ -369,7 +377,8 @@ mod tests {
         let only_if = (fit != Fit::Certain).then(|| fitting_backup(folder, fit));
         let act = Act::Restore { folder: folder.to_owned(), permissions: Vec::new(), backs_up: false };
         let firmware = samples::proof(&practice::image(), Rewritable::Yes).known.firmware.clone();
-        NextStep { only_if, ..NextStep::new(Why::GoBackTo { taken: None, firmware }, act) }
+        let why = Why::GoBackTo { taken: None, firmware, is_oldest: false };
+        NextStep { only_if, ..NextStep::new(why, act) }
     }
 
     fn at(port: &str) -> Location {
@@ -622,6 +631,57 @@ mod tests {
             let failure = FlashFailure::new(Interrupted.into(), unit, BackupFirst::AsGiven);
             assert_eq!(failure.steps.contains(&offer), is_offered, "{failure:?}");
         }
+    }
+
+    #[test]
+    fn the_folder_that_a_step_names_takes_the_place_of_the_one_that_the_command_named() {
+        let given = run(&["flash", "fw.bin", "--config-from", "old", "--backup-dir", "full"]).at(&at("1-2"));
+        let again = |blocks_from: Option<&str>, backup| {
+            let blocks_from = blocks_from.map(PathBuf::from);
+            let act = Act::Again { permissions: Vec::new(), serial: None, blocks_from, backup };
+            command(&act, &given).unwrap().to_string()
+        };
+        assert_eq!(
+            again(Some("own"), BackupFirst::AsGiven),
+            "asmpatch flash fw.bin --config-from own --backup-dir full --device 1-2"
+        );
+        assert_eq!(
+            again(None, BackupFirst::Into("elsewhere".into())),
+            "asmpatch flash fw.bin --config-from old --backup-dir elsewhere --device 1-2"
+        );
+    }
+
+    #[test]
+    fn of_many_backups_the_two_newest_and_the_oldest_are_offered() {
+        let home = tempfile::tempdir().unwrap();
+        let images = crate::embedded::patches().unwrap().into();
+        let mut backups = Vec::new();
+        for age in 0..5 {
+            let path = home.path().join(age.to_string());
+            backup_folder::save(&backup(), &path).unwrap();
+            let mut found = fitting_backup(&path, Fit::Certain);
+            found.filed.written = Some(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100 - age));
+            backups.push(found);
+        }
+        let folders = |backups: &[FittingBackup]| {
+            let later = LaterCommands::default();
+            let steps = offers(backups, Some((Writes::Backup, &later)), &at("1-2"), &images);
+            let mut folders = Vec::new();
+            for step in &steps {
+                let NextStep { why: Why::GoBackTo { is_oldest, .. }, act: Act::Restore { folder, .. }, .. } = step
+                else {
+                    continue;
+                };
+                folders.push((folder.file_name().unwrap().to_str().unwrap().to_owned(), *is_oldest));
+            }
+            (folders, steps.last().unwrap().act == Act::Backups)
+        };
+        let of = |all: &[(&str, bool)]| all.iter().map(|(name, old)| ((*name).to_owned(), *old)).collect::<Vec<_>>();
+        assert_eq!(folders(&backups), (of(&[("0", false), ("1", false), ("4", true)]), true));
+        assert_eq!(folders(&backups[..3]), (of(&[("0", false), ("1", false), ("2", false)]), false));
+        // One that only the port matches is not what the unit came with.
+        backups[4].fit = Fit::PortOnly;
+        assert_eq!(folders(&backups).0, of(&[("0", false), ("1", false), ("3", true)]));
     }
 
     #[test]

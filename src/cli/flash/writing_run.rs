@@ -9,7 +9,7 @@ use crate::advice::Hands;
 use crate::devices::Devices;
 use crate::flash::backup_folder::{BackupPlaces, Filed};
 use crate::flash::decide::{Examined, NewFirmware};
-use crate::flash::fitting;
+use crate::flash::fitting::{self, FiledBackup, Fit};
 use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOutcome, WriteQuestion};
 use crate::flash::observe::{self, Observation};
 use crate::flash::plan::FlashPlan;
@@ -29,7 +29,7 @@ use super::screen::Screen;
 use super::steps::{self, WordedStep};
 use super::{WritingArgs, show, summary};
 use crate::cli::advice::AdvicePart;
-use crate::cli::arguments::{self, Recording, opened};
+use crate::cli::arguments::{self, BackupPlace, Recording, opened};
 use crate::cli::ask;
 use crate::cli::bench::{self, SelfTest};
 use crate::cli::context::{Context, Deadlines};
@@ -123,6 +123,7 @@ impl<'a> WritingRun<'a> {
             options: FlashOptions {
                 backup_into: if args.no_backup { None } else { Some(args.backup_place.folder()?) },
                 backup_elsewhere: arguments::backups_elsewhere(),
+                pointers_into: BackupPlace::default().folder().ok(),
                 return_deadline: come_back,
                 // A user who sees no messages won't plug in a unit again.
                 replug_deadline: if is_attended { replug } else { Duration::ZERO },
@@ -138,6 +139,22 @@ impl<'a> WritingRun<'a> {
         let units: Vec<Location> =
             self.ports.iter().filter_map(|(_, port)| Some(port.as_ref().ok()?.location())).collect();
         self.args.backup_place.places(&units)
+    }
+
+    /// Returns the backups that are certainly the units' own.
+    ///
+    /// # Errors
+    /// Fails if a unit can't be read.
+    pub fn certain_backups(self) -> Result<Vec<FiledBackup>, AnyFailure> {
+        let connected = unit::list(&self.devices).unwrap_or_default();
+        let Filed { backups, .. } = self.backup_places().search();
+        let mut certain = Vec::new();
+        for (_, port) in self.ports {
+            let (attached, blocks) = observe::configuration(&mut *port?, self.interrupt)?;
+            let fitting = fitting::fitting(&attached, &blocks, None, &backups, &connected);
+            certain.extend(fitting.into_iter().filter(|found| found.fit == Fit::Certain).map(|found| found.filed));
+        }
+        Ok(certain)
     }
 
     /// Returns for each unit its port, and the steps that write back what may be its own among these backups.

@@ -180,7 +180,9 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
         };
     }
     one!("error", errors::FailureJson, "What any command prints with --json where it fails before it has a result.");
-    one!("backup", backup::BackupJson, "asmpatch backup --json");
+    let units = "asmpatch backup --json: an object; with --all, or for several units, an array with an element a unit";
+    let version = backup::UnitJson::VERSION;
+    check(one_or_array_of(document::<backup::UnitJson>("backup", version, units)), version);
     each!("backups", backup::ListedJson, "asmpatch backup --list --json: an element a backup");
     one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");
     one!("bench-soak", crate::bench::soak::SoakReport, "asmpatch bench --soak --json");

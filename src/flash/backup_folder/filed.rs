@@ -1,7 +1,7 @@
 //! Looks for backups: in folders of them, with what is, or may be, a backup there and can't be read.
 //!
 //! A backup that can't be read is not a backup that doesn't exist: it may be the only copy of a unit's identity. So
-//! whoever looks for backups gets both.
+//! whoever looks for backups gets both. A backup that was saved elsewhere is known by its pointer.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -13,7 +13,7 @@ use asm2464::escape::Escape as _;
 use asm2464::{Coded as _, Failure, Kind, Label, Named};
 use asm2464_dock::user::User;
 
-use super::{BackupFolderError, CONFIG, MANIFEST, describe, is_systems, unread};
+use super::{BackupFolderError, CONFIG, MANIFEST, describe, is_systems, pointer, unread};
 use crate::flash::backup::NAME_BEGINS;
 use crate::flash::fitting::FiledBackup;
 
@@ -31,8 +31,8 @@ pub struct Filed {
 pub struct UnreadBackup {
     /// The folder.
     pub folder: PathBuf,
-    /// Whether backups are in it, rather than it being one.
-    pub has_backups: bool,
+    /// What it is.
+    pub kind: UnreadKind,
     /// Who owns it, or the first file in it that is another user's; `None` if the system doesn't say.
     pub owner: Option<User>,
     /// Whether asmpatch lacks the right to read it, as when it is another user's.
@@ -41,8 +41,25 @@ pub struct UnreadBackup {
     why: String,
 }
 
+/// What can't be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnreadKind {
+    /// What is, or may be, a backup.
+    Backup,
+    /// A folder of backups.
+    Folder,
+    /// A backup that was saved elsewhere, and is not where its [pointer](super::Pointer) says.
+    Elsewhere,
+}
+
 impl UnreadBackup {
-    fn new(folder: &Path, has_backups: bool, error: &BackupFolderError) -> Self {
+    /// A backup that is not where its pointer says. Doesn't touch its folder.
+    pub fn elsewhere(folder: &Path, error: &BackupFolderError) -> Self {
+        let (folder, kind) = (folder.to_owned(), UnreadKind::Elsewhere);
+        Self { folder, kind, owner: None, lacks_rights: false, label: error.label(), why: error.to_string() }
+    }
+
+    fn new(folder: &Path, kind: UnreadKind, error: &BackupFolderError) -> Self {
         let (mut label, mut why, mut lacks_rights) = (error.label(), error.to_string(), false);
         if let Some(source) = error.source() {
             why = format!("{why}: {source}");
@@ -62,7 +79,7 @@ impl UnreadBackup {
         let owners: Vec<User> = owners.collect();
         let others = owners.iter().find(|owner| Some(**owner) != User::current());
         let owner = others.or(owners.first()).copied();
-        Self { folder: folder.to_owned(), has_backups, owner, lacks_rights, label, why }
+        Self { folder: folder.to_owned(), kind, owner, lacks_rights, label, why }
     }
 
     /// Why it can't be read.
@@ -79,24 +96,32 @@ impl UnreadBackup {
     /// The serial number that its name has, as names of backups have it; `None` for another name. A port may follow:
     /// then there are two readings.
     pub fn serials_in_name(&self) -> Vec<&str> {
-        let name = self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(rest) = name.strip_prefix(NAME_BEGINS) else { return Vec::new() };
-        // The digits of the content; those of a backup that was saved again have a number behind them.
-        let is_digits = |part: &str| part.len() == 8 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let mut serial = rest.rsplit_once('-');
-        if let Some((before, last)) = serial
-            && !is_digits(last)
-        {
-            serial = before.rsplit_once('-');
-        }
-        let Some((serial, digits)) = serial else { return Vec::new() };
-        if !is_digits(digits) {
-            return Vec::new();
-        }
+        let Some((serial, _)) = parts_of_name(&self.folder) else { return Vec::new() };
         let without_port = serial.rsplit_once("-at-").map(|(serial, _)| serial);
         [Some(serial), without_port].into_iter().flatten().collect()
     }
 }
+
+/// The serial number, with a port that may follow, and the digits of the content in the name of a backup's folder; `None`
+/// for another name.
+fn parts_of_name(folder: &Path) -> Option<(&str, &str)> {
+    let rest = folder.file_name()?.to_str()?.strip_prefix(NAME_BEGINS)?;
+    let is_digits = |part: &str| part.len() == DIGITS && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = rest.rsplit_once('-')?;
+    if is_digits(parts.1) {
+        return Some(parts);
+    }
+    // A backup that was saved again has a number behind the digits.
+    parts.0.rsplit_once('-').filter(|(_, digits)| is_digits(digits))
+}
+
+/// The digits of the content in the name of a backup's folder; `None` for another name.
+pub fn digits_in_name(folder: &Path) -> Option<&str> {
+    parts_of_name(folder).map(|(_, digits)| digits)
+}
+
+/// Number of digits of the content in a name.
+const DIGITS: usize = 8;
 
 /// Folders that systems put where backups may be: at the root of a disk.
 const SYSTEMS: [&str; 3] = ["lost+found", "System Volume Information", "$RECYCLE.BIN"];
@@ -106,6 +131,9 @@ fn may_be_one(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default();
     if name.as_encoded_bytes().starts_with(b".") || SYSTEMS.iter().any(|systems| name == *systems) {
         return false;
+    }
+    if pointer::is_named_like_one(folder) {
+        return true;
     }
     match folder.join(MANIFEST).symlink_metadata() {
         Ok(_) => true,
@@ -128,9 +156,12 @@ pub fn filed(folder: &Path) -> Result<Filed, BackupFolderError> {
     let mut filed = Filed::default();
     for entry in entries {
         let folder = entry.map_err(unread(folder))?.path();
-        match describe(&folder) {
+        let found = if pointer::is_named_like_one(&folder) { pointer::read(&folder) } else { describe(&folder) };
+        match found {
             Ok(backup) => filed.backups.push(backup),
-            Err(error) if may_be_one(&folder) => filed.unread.push(UnreadBackup::new(&folder, false, &error)),
+            Err(error) if may_be_one(&folder) => {
+                filed.unread.push(UnreadBackup::new(&folder, UnreadKind::Backup, &error))
+            }
             Err(_) => {}
         }
     }
@@ -166,7 +197,7 @@ impl BackupPlaces {
                     all.backups.extend(backups);
                     all.unread.extend(unread);
                 }
-                Err(error) => all.unread.push(UnreadBackup::new(folder, true, &error)),
+                Err(error) => all.unread.push(UnreadBackup::new(folder, UnreadKind::Folder, &error)),
             }
         }
         for folder in &self.beside {
@@ -175,10 +206,15 @@ impl BackupPlaces {
             all.backups.extend(backups);
             all.unread.extend(unread);
         }
+        // What is there counts before what a pointer says. Its folder is not touched.
+        all.backups.sort_by_key(|backup| backup.pointer.is_some());
         let mut known = HashSet::new();
-        let mut is_new = |folder: &Path| known.insert(folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
-        all.backups.retain(|backup| is_new(&backup.folder));
-        all.unread.retain(|unread| is_new(&unread.folder));
+        let whole = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        all.backups.retain(|backup| match &backup.pointer {
+            None => known.insert(whole(&backup.folder)),
+            Some(_) => known.insert(backup.folder.clone()),
+        });
+        all.unread.retain(|unread| known.insert(whole(&unread.folder)));
         for backup in &mut all.backups {
             backup.folder = without_dot(&backup.folder);
         }

@@ -33,8 +33,10 @@ use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
 mod filed;
+mod pointer;
 
-pub use self::filed::{BackupPlaces, Filed, UnreadBackup, filed};
+pub use self::filed::{BackupPlaces, Filed, UnreadBackup, UnreadKind, digits_in_name, filed};
+pub use self::pointer::{Pointer, leave as leave_pointer};
 
 /// Version of the folder's format.
 const FORMAT: u32 = 1;
@@ -75,19 +77,13 @@ struct FileEntry {
 /// Formats the manifest for [`toml`]. Written by hand, because no serialiser escapes a unit's own strings as needed.
 impl fmt::Display for BackupManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
-        let Self { format, tool, date, file, .. } = self;
+        let Self { format, tool, date, unit, file } = self;
         writeln!(f, "format = {format}\ntool = {}", toml_file::string(tool))?;
         if let Some(date) = date {
             writeln!(f, "date = {}", toml_file::string(date))?;
         }
         writeln!(f, "\n[unit]")?;
-        let strings =
-            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
-        let version = firmware_version.iter().map(|version| ("firmware-version", version));
-        for (key, value) in strings.into_iter().chain(version) {
-            writeln!(f, "{key} = {}", toml_file::string(value))?;
-        }
+        unit.fmt_table(f)?;
         for FileEntry { name, length, sha256 } in file {
             let (name, sha256) = (toml_file::string(name), toml_file::string(sha256));
             writeln!(f, "\n[[file]]\nname = {name}\nlength = {length}\nsha256 = {sha256}")?;
@@ -264,7 +260,8 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     Ok(backup)
 }
 
-/// Reads a backup from its folder, or makes one of a copy of a flash: whole sectors of it, or its configuration page.
+/// Reads a backup from its folder, or makes one of a copy of a flash: whole sectors of it, or its configuration page. A
+/// pointer gives the blocks alone.
 ///
 /// # Errors
 /// As for [`load`], and if a file is no such copy, or one without a valid block 0: a unit that got it would lose its
@@ -272,6 +269,9 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
 pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
     if !path.is_file() {
         return load(path);
+    }
+    if pointer::is_named_like_one(path) {
+        return pointer::read(path).map(|pointed| pointed.blocks_alone());
     }
     let bytes = file::read_start(path, MAX_LOOKED_AT).map_err(unread(path))?;
     match FileKind::of(&bytes) {
@@ -307,7 +307,7 @@ pub fn describe(folder: &Path) -> Result<FiledBackup, BackupFolderError> {
     let date = manifest.date.as_deref().and_then(|date| humantime::parse_rfc3339(date).ok());
     let written = date.or_else(|| fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok());
     let blocks = manifest.blocks(folder)?;
-    Ok(FiledBackup { folder: folder.to_owned(), written, unit: manifest.unit, blocks })
+    Ok(FiledBackup { folder: folder.to_owned(), written, unit: manifest.unit, blocks, pointer: None })
 }
 
 impl BackupManifest {

@@ -264,8 +264,12 @@ fn places_are_searched_each_once_and_beside_them_only_a_backups_name_counts_with
     let places = BackupPlaces { folders, beside: vec![at("kept"), at("work")] };
     let Filed { backups, unread } = places.search();
     assert_eq!(backups.iter().map(|backup| &backup.folder).collect::<Vec<_>>(), [&at("kept/one"), &at("work/two")]);
-    let unread: Vec<_> = unread.iter().map(|unread| (unread.folder.clone(), unread.has_backups)).collect();
-    let expected = [(at("kept/old"), false), (at("no folder"), true), (at("work/asmpatch-backup-A-0123abcd"), false)];
+    let unread: Vec<_> = unread.iter().map(|unread| (unread.folder.clone(), unread.kind)).collect();
+    let expected = [
+        (at("kept/old"), UnreadKind::Backup),
+        (at("no folder"), UnreadKind::Folder),
+        (at("work/asmpatch-backup-A-0123abcd"), UnreadKind::Backup),
+    ];
     assert_eq!(unread, expected);
 }
 

@@ -18,10 +18,10 @@ use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
 use super::access::is_readable;
-use super::backup_folder::{BackupPlaces, Filed, UnreadBackup};
+use super::backup_folder::{BackupPlaces, Filed, UnreadBackup, UnreadKind};
 use super::consent::{Allowed, Permission, Waiver};
 use super::decide::{Decision, Examined, LaterCommands, Neighbours, NewFirmware, Terms, decide};
-use super::fitting::{self, FiledBackup, FittingBackup, fitting, offers};
+use super::fitting::{self, FiledBackup, Fit, FittingBackup, fitting, offers};
 use super::needs::{Loss, later_commands, without_backup};
 use super::observe::Observation;
 use super::plan::FlashPlan;
@@ -269,7 +269,7 @@ impl FlashJob {
         make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
     ) -> Result<(), AnyFailure> {
         let Filed { backups, unread } = self.earlier_backups.search();
-        if let Some(unread) = unread.iter().find(|unread| unread.has_backups) {
+        if let Some(unread) = unread.iter().find(|unread| unread.kind == UnreadKind::Folder) {
             return Err(unread.failure().into());
         }
         // If the system can't list the connected units, deciding refuses or asks.
@@ -364,6 +364,10 @@ impl FlashJob {
         for Examined { seen, plan, backups, unread, .. } in at_stake {
             let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
             *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed.backups, connected);
+            if self.subject.serial_given {
+                // Who gives a number says that it is a new board: a series of them goes on, whatever docks have backups.
+                backups.retain(|backup| backup.fit != Fit::Unconnected);
+            }
             unread.clone_from(&filed.unread);
         }
     }
@@ -415,7 +419,8 @@ impl FlashJob {
         }
         steps.extend(offers(backups, Some((*writes, &later)), &attached.location, &self.images));
         // Only where nothing else is left: the user may know of a backup that asmpatch doesn't.
-        if *writes == Writes::Image && attached.state == BridgeState::BootLoader && backups.is_empty() {
+        let is_known = backups.iter().any(|backup| backup.fit != Fit::Unconnected);
+        if *writes == Writes::Image && attached.state == BridgeState::BootLoader && !is_known {
             let (why, _) = without_backup(attached, backups, unread);
             steps.push(NextStep::new(why, without));
         }

@@ -53,6 +53,7 @@ fn job(writes: Writes, names_blocks: bool) -> FlashJob {
         options: FlashOptions {
             backup_into: None,
             backup_elsewhere: Vec::new(),
+            pointers_into: None,
             return_deadline: Duration::ZERO,
             // Nobody can plug in a virtual unit again.
             replug_deadline: Duration::from_secs(3600),

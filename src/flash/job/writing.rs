@@ -246,6 +246,17 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_can_not_take_a_backup_is_not_offered() {
+        let home = tempfile::tempdir().unwrap();
+        let [failed, file, other] = ["failed", "file", "other"].map(|name| home.path().join(name));
+        std::fs::create_dir(&failed).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        let error = FlashError::Folder(BackupFolderError::Exists(failed.join("backup")));
+        assert_eq!(backup_first(&error, &[file.clone(), other.clone()]), BackupFirst::Into(other));
+        assert_eq!(backup_first(&error, &[failed, file]), BackupFirst::Elsewhere);
+    }
+
+    #[test]
     fn no_item_is_lost_if_the_system_starts_no_thread() {
         // No address space has room for such a stack.
         let starts_none = || thread::Builder::new().stack_size(usize::MAX / 4);

@@ -62,6 +62,8 @@ pub struct FlashOptions {
     pub backup_into: Option<PathBuf>,
     /// Folders in which a lost backup is saved again if its own folder can't be written any more.
     pub backup_elsewhere: Vec<PathBuf>,
+    /// The default folder for backups: it gets a pointer to a backup that is saved elsewhere. `None` leaves none.
+    pub pointers_into: Option<PathBuf>,
     /// Time that a unit may take to come back by itself.
     pub return_deadline: Duration,
     /// Time that the user may then take to unplug it and plug it in again; zero if nobody is there. A virtual unit is given
@@ -427,6 +429,7 @@ impl UnitRun<'_> {
         }
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.end(FlashStep::Backup, &saved.to_string());
+        self.leave_pointer(&saved.folder);
         if let Access::Registers(_) = access {
             let [zero, one] = &backup.blocks;
             self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
@@ -445,10 +448,20 @@ impl UnitRun<'_> {
         }
         let saved = backup_folder::save_again(backup, folder, &self.options.backup_elsewhere)?;
         let text = format!("the backup in {} was gone or damaged: saved again in {saved}", folder.display());
+        self.leave_pointer(&saved.folder);
         self.report.backup = Some(saved.folder);
         self.stands(self.left);
         self.trouble(&text);
         Ok(())
+    }
+
+    /// Lets later commands find a backup that is not in the default folder. Nothing stops because that can't be done.
+    fn leave_pointer(&mut self, backup: &Path) {
+        if let Some(default) = &self.options.pointers_into
+            && let Err(error) = backup_folder::leave_pointer(backup, default)
+        {
+            self.trouble(&error.to_string());
+        }
     }
 
     /// Does the same before commands are printed that need the backup. If the backup can't be saved, the report keeps

@@ -70,6 +70,7 @@ impl Rig {
         FlashOptions {
             backup_into: backup.then(|| self.home.path().to_owned()),
             backup_elsewhere: Vec::new(),
+            pointers_into: None,
             return_deadline: Duration::from_secs(5),
             replug_deadline: Duration::ZERO,
             rewrite: false,

@@ -52,6 +52,26 @@ fn restorable(report: &FlashReport) -> &Path {
 }
 
 #[test]
+fn a_backup_outside_the_default_folder_leaves_a_pointer_there_and_nothing_stops_without_one() {
+    let mut noted = rig(Some(sample_image(1)));
+    let default = noted.home.path().join("default");
+    noted.options.pointers_into = Some(default.clone());
+    let report = run(&mut noted.port, &noted.plan, &noted.options, &mut (), Interrupt::never()).unwrap();
+    let places = backup_folder::BackupPlaces { folders: vec![default], beside: Vec::new() };
+    let found = places.search().backups;
+    let saved = report.backup.unwrap().canonicalize().unwrap();
+    assert_eq!(found.iter().map(|backup| &backup.folder).collect::<Vec<_>>(), [&saved]);
+    let mut full = rig(Some(sample_image(1)));
+    let file = full.home.path().join("file");
+    fs::write(&file, "x").unwrap();
+    full.options.pointers_into = Some(file);
+    let report = run(&mut full.port, &full.plan, &full.options, &mut (), Interrupt::never()).unwrap();
+    assert!(report.backup.is_some());
+    let troubles: Vec<_> = report.steps.iter().filter(|step| step.result.starts_with("no pointer to ")).collect();
+    assert_eq!(troubles.len(), 1, "{:?}", report.steps);
+}
+
+#[test]
 fn a_backup_that_goes_before_the_first_erase_or_during_the_write_is_saved_again_and_named() {
     for (mishap, name) in [(Mishap::Moved, "backups"), (Mishap::Damaged, "backups"), (Mishap::Replaced, "elsewhere")] {
         for step in [FlashStep::Confirm, FlashStep::WritePart(Part::One)] {

@@ -349,6 +349,7 @@ fn rig(running: Option<Image>) -> Rig {
     let options = FlashOptions {
         backup_into: (state == BridgeState::Vendor).then(|| home.path().join("backups")),
         backup_elsewhere: vec![home.path().join("elsewhere")],
+        pointers_into: None,
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
         rewrite: false,

@@ -184,9 +184,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::unknown_id", (
         "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
         {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
-    "asmpatch::device::unknown_id", (
-        "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
-        {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
     "asmpatch::doctor::several", (
         "each unit needs a report of its own"
         {"run this for each, with `--report` and another file" each "device" "PORT"});

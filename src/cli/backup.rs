@@ -260,7 +260,7 @@ fn list(args: &Args, context: &Context) -> Exit {
     for backup in backups {
         outln!("{}", backup.folder.shown());
         let mut lines = lines(&backup);
-        lines.extend(restore_step(&backup, context).command.map(|command| ("restore", command)));
+        lines.extend(restore_step(&backup, context).command.map(|command| ("restore", command.to_string())));
         table::print_labelled(2, lines);
     }
     for backup in unread {

@@ -23,7 +23,7 @@ use super::backup_folder::{self, Filed, Pointer, UnreadBackup};
 use super::consent::{Permission, Waiver};
 use super::decide::{LaterCommands, line_change, unproven_permission};
 use super::error::BackupFolderError;
-use super::identity::{UnitIdentity, is_blank_board, is_nobodys, is_placeholder};
+use super::identity::{UnitIdentity, is_nobodys, is_placeholder};
 use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
 use crate::fetch::OPEN_IMAGE;
 use crate::image::{Firmware, Images};
@@ -137,7 +137,7 @@ pub fn fitting(
     let is_earlier = |serial: &str| numbers.len() <= 2 && !is_placeholder(serial) && !is_elsewhere(serial);
 
     // The dock may have been moved to another port.
-    let is_lost = is_blank_board(unit);
+    let is_lost = unit.state == BridgeState::BootLoader && is_nobodys(unit.serial());
     let mut found = Vec::new();
     for backup in filed {
         let theirs = backup.identity();

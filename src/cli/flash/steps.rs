@@ -102,7 +102,7 @@ fn unread_words(unread: &UnreadBackup) -> String {
     let what = match kind {
         UnreadKind::Folder => "backups in it",
         UnreadKind::Backup => "it",
-        UnreadKind::Elsewhere => return format!("{}\n{}", unread.failure().to_string().shown(), cure(unread)),
+        UnreadKind::Elsewhere => return format!("{}; {}", unread.failure().to_string().shown(), cure(unread)),
     };
     let owner = owner.map(|owner| format!(" (belongs to {owner})")).unwrap_or_default();
     let why = errors::with_causes(&unread.failure());

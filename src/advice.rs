@@ -49,6 +49,8 @@ pub enum Hands {
     OtherCableNoHub,
     /// The same, for a link that is slow.
     OtherPort,
+    /// Try another cable and port, for a unit that is slower than it was to be.
+    FasterLink,
     /// Try another supply.
     OtherSupply,
     /// Connect the supply.

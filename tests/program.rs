@@ -37,6 +37,7 @@ mod program {
     mod unread;
     mod vendor_flash;
     mod whole_flash;
+    mod wishes;
     mod xdata;
 }
 

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::fmt;
 
 use asm2464::Named;
 use asm2464::escape::Escape as _;
@@ -32,8 +33,9 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
     let search = |why: &'static str| WordedStep::run(why, SEARCH);
     let open = |why: String| WordedStep::if_yes(why, run.other(&format!("flash {OPEN_IMAGE}")));
     let patched = |why: String| {
-        let patch = run.other(&format!("patch {DEFAULT_IMAGE} -o patched.bin"));
-        [WordedStep::if_yes(why.clone(), patch), WordedStep::if_yes(why, run.other("flash patched.bin")).then()]
+        let patch = run.other(&format!("patch {DEFAULT_IMAGE}")).with("output", run.patched());
+        let flash = run.other("flash").operand(run.patched());
+        [WordedStep::if_yes(why.clone(), patch), WordedStep::if_yes(why, flash).then()]
     };
     let both = || {
         let [patch, flash] = patched(format!("for {PATCHED_RUNTIME}, patch the vendor firmware, then flash it"));
@@ -172,10 +174,8 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         )],
         Advice::FindDock => vec![
             search("if a line above says so, authorise the device and wake its ports first; then search PCIe"),
-            told(
-                "or replug the dock. To reach it over USB, connect it through a USB 3 port, cable or hub: \
-                 `asmpatch help recovery`, \"The unit is not listed\"",
-            ),
+            told("or replug the dock. To reach it over USB, connect it through a USB 3 port, cable or hub"),
+            WordedStep::run("how", run.other("help recovery The unit is not listed")),
         ],
         Advice::PowerCard => {
             vec![search(
@@ -254,8 +254,25 @@ pub enum AdvicePart {
         /// Whether each value has a command of its own.
         is_each: bool,
     },
+    /// A text about an option, which stands at `{}`. It is left out after a command that has neither the option nor a
+    /// variable in its place.
+    Option {
+        /// The argument's ID.
+        id: &'static str,
+        /// The value to show: `None` for the one that the help names, an empty one for none.
+        value: Option<&'static str>,
+        /// The text.
+        text: &'static str,
+    },
     /// Another command, of which only the unit and what may travel is missing.
-    Command(&'static str, Command),
+    Command(Cow<'static, str>, Command),
+    /// The same command with another file or image as its first operand.
+    AgainWith {
+        /// What it is for.
+        purpose: &'static str,
+        /// The file, or the image's ID.
+        value: String,
+    },
     /// A step that is in words already.
     Step(WordedStep),
 }
@@ -311,6 +328,11 @@ impl Words<'_> {
                 self.end_text();
             }
             AdvicePart::Hands(hands) => self.said.push_str(&self.run.by_hand(*hands)),
+            AdvicePart::Option { id, value, text } => {
+                if let Some(option) = self.run.option(id, *value) {
+                    self.said.push_str(&text.replace("{}", &option));
+                }
+            }
             AdvicePart::Run { purpose, line } => self.run(purpose, line),
             AdvicePart::Again { purpose, id, slot, is_each } => match self.values(slot) {
                 Values::Are(values) if !self.run.is_unknown() => {
@@ -318,7 +340,7 @@ impl Words<'_> {
                     let values =
                         if *is_each { values.into_iter().map(|value| vec![value]).collect() } else { vec![values] };
                     for values in values {
-                        self.command(purpose, &again.clone().or_with(id, values));
+                        self.command(*purpose, &again.clone().or_with(id, values));
                     }
                 }
                 _ => {
@@ -327,7 +349,11 @@ impl Words<'_> {
                 }
             },
             AdvicePart::Command(purpose, command) => {
-                self.command(purpose, &self.run.completed(command.clone()));
+                self.command(purpose.clone(), &self.run.completed(command.clone()));
+            }
+            AdvicePart::AgainWith { purpose, value } => {
+                let again = self.run.again().with_operand(value);
+                self.command(*purpose, &again);
             }
             AdvicePart::Step(step) => {
                 self.end_text();
@@ -382,7 +408,7 @@ impl Words<'_> {
         });
     }
 
-    fn command(&mut self, purpose: &'static str, command: &Command) {
+    fn command(&mut self, purpose: impl fmt::Display, command: &Command) {
         self.end_text();
         self.steps.push(match command.effect() == Effect::Writes {
             true => WordedStep::if_yes(purpose, command.clone()),
@@ -391,6 +417,9 @@ impl Words<'_> {
     }
 
     fn values(&self, slot: &str) -> Values {
+        if slot == "OUT" {
+            return Values::Are(vec![self.run.patched().into()]);
+        }
         let mut values: Vec<OsString> = Vec::new();
         for named in self.named {
             match (slot, named) {
@@ -447,6 +476,7 @@ impl Invocation {
             | Hands::ReplugWithSupply
             | Hands::OtherCable
             | Hands::OtherCableNoHub
+            | Hands::FasterLink
             | Hands::OtherPort => format!("{words}, and {again}").into(),
             Hands::CheckCable | Hands::OtherSupply | Hands::ConnectSupply | Hands::CheckSupply | Hands::FindBackup => {
                 words.into()
@@ -466,6 +496,9 @@ impl Invocation {
                 "run the next command, which powers the virtual unit up again with the faults in its bridge.toml; \
                  `virtual set KEY=` takes one out"
             }
+            Hands::FasterLink if is_virtual => {
+                "a virtual unit is as fast as its `speed` says, and as this computer runs the model"
+            }
             _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
             Hands::Replug => "unplug the unit, wait five seconds, plug it in again",
             Hands::ReplugIt => "unplug it, wait five seconds, plug it in again",
@@ -484,7 +517,7 @@ impl Invocation {
                  nothing else did"
             }
             Hands::CheckCable => "check its cable and its power",
-            Hands::OtherCable => "try another cable and port",
+            Hands::OtherCable | Hands::FasterLink => "try another cable and port",
             Hands::OtherCableNoHub => "try another cable and port, without a hub",
             Hands::OtherPort => "try another cable, another port, no hub",
             Hands::OtherSupply => "try another supply, and the unit without its card",
@@ -642,6 +675,29 @@ mod tests {
         let set = "virtual set {KEY=VALUE}";
         assert_eq!(said(&["asmpatch", "virtual", "set", "a=1", "--device", "virtual:u"], &[], set), ["first"]);
         assert_eq!(said(&["asmpatch", "list"], &[], set)[1..], ["do this: `virtual set KEY=VALUE`"]);
+    }
+
+    #[test]
+    fn each_command_that_writes_firmware_is_the_users_to_decide_and_each_other_is_certain() {
+        let run = Invocation::parse(["asmpatch", "list"]).unwrap();
+        for (line, applicability) in [
+            ("flash ed4e39b", Applicability::IfYes),
+            ("restore b", Applicability::IfYes),
+            ("config set serial=A", Applicability::IfYes),
+            ("doctor", Applicability::Certain),
+            ("backup", Applicability::Certain),
+            ("$ sudo udevadm control --reload", Applicability::Certain),
+            ("info {FILE}", Applicability::NeedsValue),
+        ] {
+            let steps = worded(&[AdvicePart::Run { purpose: "do this", line }], &run, &[]);
+            assert_eq!((steps.len(), steps[0].applicability), (1, applicability), "{line}");
+        }
+        for command in ["flash", "restore"] {
+            let command = AdvicePart::Command("do this".into(), Command::named(command).operand("f"));
+            assert_eq!(worded(&[command], &run, &[])[0].applicability, Applicability::IfYes);
+        }
+        let texts = [AdvicePart::text("look"), AdvicePart::Hands(Hands::Replug)];
+        assert_eq!(worded(&texts, &run, &[])[0].applicability, Applicability::Hands);
     }
 
     #[test]

@@ -451,6 +451,7 @@ pub fn backups_elsewhere() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Invocation;
 
     #[test]
     fn a_unit_of_the_environment_gives_way_to_every_option_and_to_all() {
@@ -465,6 +466,9 @@ mod tests {
         assert_eq!(devices("asmpatch flash f.bin"), ["virtual:x"]);
         assert_eq!(devices("asmpatch flash f.bin --all"), [""; 0]);
         assert_eq!(devices("asmpatch flash f.bin --device 3-1"), ["3-1"]);
+        // What is printed then names it.
+        let run = Invocation::of(&parsed("asmpatch doctor"));
+        assert_eq!(run.other("bench").to_string(), "asmpatch bench --device virtual:x");
         let typed = "asmpatch backup --list --device 3-1".split(' ');
         assert!(command.clone().try_get_matches_from(typed).is_err(), "who types both means something else");
     }

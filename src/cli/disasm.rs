@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::user_files::{LoadedSymbols, SymbolsReport, code_address};
+use super::user_files::{LoadedSymbols, SymbolsReport, Wish, code_address};
 use super::{print, user_files};
 
 /// Disassemble an image's code.
@@ -27,7 +27,8 @@ use super::{print, user_files};
     after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64\n  asmpatch disasm fw.bin c:0x0200 --symbols fw.map\n  asmpatch disasm stock.bin --elf stock.elf"
 )]
 pub struct Args {
-    /// The image.
+    /// The image: a file, or the ID of a known one, which is downloaded.
+    #[arg(value_name = "FILE|ID")]
     file: PathBuf,
 
     /// Where to begin: 0x2A0D or c:0x2A0D in the common area, b0:0xE975 in bank 0, b1:0xC98D in bank 1.
@@ -76,8 +77,9 @@ impl print::Document for DisasmReport<'_> {
 ///
 /// # Errors
 /// Fails if the file can't be read or is not an image, or if OUT exists or can't be written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let image = user_files::image(&args.file)?;
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let (_, file) = user_files::place(&args.file, context)?;
+    let image = user_files::image(&file, Wish::Look)?;
     match (&args.elf, args.at) {
         (Some(elf), _) => write_elf(args, &image, elf)?,
         (None, Some(at)) => list(args, &image, at)?,

@@ -137,16 +137,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// Fails if the embedded manifests are wrong.
 fn next(manifest: &Manifest, args: &Args, path: &Path, context: &Context) -> Result<Command, AnyFailure> {
     let is_ours = crate::embedded::manifests(&[])?.by_sha256(&manifest.sha256).is_some();
+    let run = &context.invocation;
     let command = match is_ours {
-        true if manifest.id == DEFAULT_IMAGE => "patch -o patched.bin",
-        true => "flash",
+        true if manifest.id == DEFAULT_IMAGE => run.other("patch").with("output", run.patched()),
+        true => run.other("flash"),
         // Whoever has added it knows what it is for.
-        false => "info",
+        false => run.other("info"),
     };
     // Commands look for an ID in the usual cache alone.
     let has_id = is_ours && args.output.is_none() && args.cache_dir.is_none();
     let image = if has_id { OsStr::new(&manifest.id) } else { path.as_os_str() };
-    Ok(context.invocation.other(command).operand(image))
+    Ok(command.operand(image))
 }
 
 /// Fetches a known image without any option of `download`: from the cache, or from its mirrors.

@@ -26,6 +26,7 @@ use super::context::Context;
 use super::errors::{Advised, Exit};
 use super::invocation::Command;
 use super::table::{self, Cell};
+use super::user_files::Wish;
 use super::{print, user_files, verify};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
@@ -40,7 +41,8 @@ const MAX_RANGES: usize = 4;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch info patched.bin\n  asmpatch info flash.bin --slot 2 -o slot-2.bin")]
 pub struct Args {
-    /// The image, or the folder of a backup.
+    /// The image: a file, or the ID of a known one, which is downloaded; or the folder of a backup.
+    #[arg(value_name = "FILE|ID")]
     file: PathBuf,
 
     /// Describe the image in this slot of a copy of a flash.
@@ -213,7 +215,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.slot.is_none() && backup_folder::is_one(&args.file) {
         return backup(args, context);
     }
-    let (bytes, kind) = user_files::look(&args.file)?;
+    let (_, file) = user_files::place(&args.file, context)?;
+    let (bytes, kind) = user_files::look(&file)?;
     let size = bytes.len();
     let mut flash = None;
     let (image, place, container) = match kind {
@@ -238,7 +241,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             (Some(image), Place::Body, words)
         }
         kind => {
-            let image = user_files::image_of(&args.file, &bytes, kind)?;
+            let image = user_files::image_of(&file, &bytes, kind, Wish::Look)?;
             (Some(image), Place::File, format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };
@@ -257,7 +260,7 @@ fn no_slot(args: &Args, why: &str) -> AnyFailure {
     let label = Kind::BadInput.code("asmpatch::info::no_slot");
     let failure = Failure::new(label, format!("{} has no such image: {why}", args.file.display()));
     let info = Command::named("info").operand(&args.file);
-    Advised::with(failure, vec![AdvicePart::Command("see what is in it", info)])
+    Advised::with(failure, vec![AdvicePart::Command("see what is in it".into(), info)])
 }
 
 /// Describes the folder of a backup: the unit, and the firmware in it.

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use asm2464_host::bridge::Location;
@@ -156,7 +157,12 @@ struct Spec {
     takes_equals: bool,
     /// What it does, as its help says.
     help: String,
+    /// What the help calls its value: `DIR`.
+    value_name: Option<String>,
 }
+
+/// The variables that stand for an option in every command that uses what it names, whether or not the command has it.
+const VARIABLES: [(&str, &str); 2] = [("cache_dir", "ASMPATCH_CACHE_DIR"), ("backup_dir", "ASMPATCH_BACKUP_DIR")];
 
 /// The arguments of each subcommand, by its names with spaces between: `config set`.
 static SUBCOMMANDS: LazyLock<BTreeMap<String, Vec<Spec>>> = LazyLock::new(|| {
@@ -182,12 +188,19 @@ fn read_specs(command: &clap::Command, path: &str, into: &mut BTreeMap<String, V
             takes_value: arg.get_action().takes_values(),
             takes_equals: arg.is_require_equals_set(),
             help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
+            value_name: arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string),
         });
     }
     into.insert(path.to_owned(), specs);
     for below in command.get_subcommands() {
         read_specs(below, format!("{path} {}", below.get_name()).trim(), into);
     }
+}
+
+/// Lists the subcommands that have this option.
+pub fn subcommands_with(option: &str) -> Vec<&'static str> {
+    let has = |specs: &[Spec]| specs.iter().any(|spec| spec.name.as_deref() == Some(option));
+    SUBCOMMANDS.iter().filter(|(_, specs)| has(specs)).map(|(name, _)| name.as_str()).collect()
 }
 
 /// Returns the arguments that the subcommand takes.
@@ -221,9 +234,14 @@ pub struct Invocation {
     unit: Option<Location>,
     /// Who hands USB devices on to this host.
     forwarding: Forwarding,
+    /// Where a printed `patch` puts its image, if not into [`Self::PATCHED`].
+    patched: Option<PathBuf>,
 }
 
 impl Invocation {
+    /// The usual name of a patched image in a printed command.
+    pub const PATCHED: &str = "patched.bin";
+
     /// Takes what was given from the parsed arguments. The unit counts as given also if the environment names it, or the
     /// command has a default.
     pub fn of(matches: &ArgMatches) -> Self {
@@ -251,7 +269,13 @@ impl Invocation {
             };
             given.push(Given { spec, values });
         }
-        Self { subcommand, given, unit: None, forwarding: Forwarding::default() }
+        Self { subcommand, given, ..Self::default() }
+    }
+
+    /// A subcommand of which no argument is known.
+    #[cfg(test)]
+    pub fn of_subcommand(subcommand: &str) -> Self {
+        Self { subcommand: subcommand.to_owned(), ..Self::default() }
     }
 
     /// Parses the words of a command, the program's name first.
@@ -260,6 +284,16 @@ impl Invocation {
     /// Fails if the words are no command.
     pub fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Self, clap::Error> {
         super::command().try_get_matches_from(words).map(|matches| Self::of(&matches))
+    }
+
+    /// Returns the same with this name for a patched image: one that `patch` may write.
+    pub fn patching_to(self, patched: PathBuf) -> Self {
+        Self { patched: Some(patched), ..self }
+    }
+
+    /// Where a printed `patch` puts its image.
+    pub fn patched(&self) -> &Path {
+        self.patched.as_deref().unwrap_or(Path::new(Self::PATCHED))
     }
 
     /// Returns the same for commands on this unit.
@@ -363,22 +397,46 @@ impl Invocation {
         &self.subcommand
     }
 
+    /// Returns an option, ready to stand in a text, as this command has it: `--cache-dir DIR`; the variable that names the
+    /// same for a command without it; `None` if there is neither. `value` replaces what the help calls its value.
+    pub fn option(&self, id: &str, value: Option<&str>) -> Option<String> {
+        let own = specs(&self.subcommand).iter().find(|spec| spec.id == id && spec.name.is_some());
+        // The table of errors is also printed for no command.
+        let any = || SUBCOMMANDS.values().flatten().find(|spec| spec.id == id && spec.name.is_some());
+        let Some(spec) = (if self.is_unknown() { any() } else { own }) else {
+            return VARIABLES.iter().find(|(option, _)| *option == id).map(|(_, variable)| (*variable).to_owned());
+        };
+        let name = spec.name.as_deref()?;
+        let value = value.or(spec.value_name.as_deref()).filter(|value| spec.takes_value && !value.is_empty());
+        let between = if spec.takes_equals { "=" } else { " " };
+        Some(value.map_or_else(|| format!("`{name}`"), |value| format!("`{name}{between}{value}`")))
+    }
+
     /// Whether nothing is known of the command.
     pub const fn is_unknown(&self) -> bool {
         self.subcommand.is_empty()
     }
 
     /// The units that were named, as given.
-    fn named(&self) -> &[OsString] {
+    pub fn named(&self) -> &[OsString] {
         self.values("device")
     }
 
-    /// Returns the command with this unit if it was for several, so that what is printed for one names no other.
-    pub fn for_one(&self, unit: Option<&Location>) -> Self {
-        match unit {
-            Some(unit) if !self.is_for_one() => self.at(unit),
-            _ => self.clone(),
+    /// Returns the command with this unit if it was for several, so that what is printed for one names no other: by its
+    /// place, or by the name that was given if it was not found.
+    pub fn for_one(&self, unit: Option<&Location>, name: &str) -> Self {
+        if self.is_for_one() {
+            return self.clone();
         }
+        if let Some(unit) = unit {
+            return self.at(unit);
+        }
+        let mut one = self.clone();
+        one.given.retain(|given| !["device", "all"].contains(&given.spec.id.as_str()));
+        if let Some(spec) = specs(&one.subcommand).iter().find(|spec| spec.id == "device") {
+            one.given.push(Given { spec, values: vec![name.into()] });
+        }
+        one
     }
 
     /// Whether the command was for one unit at most.
@@ -405,6 +463,11 @@ impl Invocation {
     /// Whether the argument with this ID was given.
     pub fn is_given(&self, id: &str) -> bool {
         self.given.iter().any(|given| given.spec.id == id)
+    }
+
+    /// Each value that was given.
+    pub fn all_values(&self) -> impl Iterator<Item = &OsStr> {
+        self.given.iter().flat_map(|given| &given.values).map(OsString::as_os_str)
     }
 
     /// The only value of the argument with this ID.
@@ -562,6 +625,15 @@ impl Command {
         let next = operands.clone().find(|spec| !self.has(spec)).or_else(|| operands.next_back());
         match next {
             Some(spec) => self.push(spec, value.into()),
+            None => self,
+        }
+    }
+
+    /// Gives the command's first operand this value, in place of any other.
+    #[must_use]
+    pub fn with_operand(self, value: impl Into<OsString>) -> Self {
+        match self.specs().iter().find(|spec| spec.name.is_none()) {
+            Some(spec) => self.with(&spec.id, value),
             None => self,
         }
     }
@@ -730,7 +802,7 @@ mod tests {
     #[test]
     fn what_is_printed_for_one_unit_of_several_names_that_unit() {
         let port = Location::Port("3-2".parse().unwrap());
-        let flash = |words: &[&str]| invocation(words).for_one(Some(&port)).again().to_string();
+        let flash = |words: &[&str]| invocation(words).for_one(Some(&port), "3-2").again().to_string();
         assert_eq!(flash(&["asmpatch", "flash", "a.bin", "--all"]), "asmpatch flash a.bin --device 3-2");
         let two = ["asmpatch", "flash", "a.bin", "--device", "3-1", "--device", "3-2"];
         assert_eq!(flash(&two), "asmpatch flash a.bin --device 3-2");
@@ -738,6 +810,11 @@ mod tests {
         let two = ["asmpatch", "flash", "a.bin", "--all", "--device", "virtual:a", "--device", "virtual:b"];
         let list = invocation(&two).other("list").to_string();
         assert_eq!(list, "asmpatch list --device virtual:a --device virtual:b");
+        // One that could not be examined has no place, only the name that was given.
+        for words in [&two[..], &["asmpatch", "flash", "a.bin", "--all"]] {
+            let doctor = invocation(words).for_one(None, "virtual:a").other("doctor").to_string();
+            assert_eq!(doctor, "asmpatch doctor --device virtual:a");
+        }
         // One unit keeps the name that the user gave it.
         assert_eq!(flash(&["asmpatch", "flash", "a.bin", "--device", "LAB"]), "asmpatch flash a.bin --device LAB");
     }

@@ -412,7 +412,7 @@ mod tests {
         std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
         let note = tunnelled_note(sysfs.tunnels(), &Invocation::default()).join("\n");
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
-        assert!(note.contains("USB 3 port, cable or hub") && note.contains("`asmpatch help recovery`"), "{note}");
+        assert!(note.contains("USB 3 port, cable or hub") && note.contains("    asmpatch help recovery The"), "{note}");
     }
 
     #[test]

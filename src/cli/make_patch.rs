@@ -14,7 +14,7 @@ use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
 use super::print;
-use super::user_files::{self, code_address};
+use super::user_files::{self, Wish, code_address};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;
@@ -53,7 +53,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let library = patches.load()?;
     let (image, sha256) = match image {
         Some(path) => {
-            let image = user_files::image(path)?;
+            let image = user_files::image(path, Wish::Look)?;
             let sha256 = image.sha256();
             if !library.images().contains_key(&sha256) {
                 // Say whether the image is patched already or unknown: hunks made for it would fit no other image.

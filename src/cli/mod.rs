@@ -51,6 +51,7 @@ mod run;
 mod table;
 mod terminal;
 mod unpatch;
+mod usage;
 mod user_files;
 mod verify;
 #[cfg(unix)]
@@ -64,7 +65,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use asm2464::AnyFailure;
-use asm2464::escape::Escape as _;
 use asm2464_host::usb::sysfs::Sysfs;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
@@ -183,7 +183,7 @@ pub fn main() -> ExitCode {
     let (mut exit, is_output_all) = match run_reported() {
         Ok(ended) => ended,
         Err(error) if error.use_stderr() => {
-            print::whole_err(&escaped(error.render().ansi().to_string(), std::env::args_os()));
+            print::whole_err(&usage::escaped(error.render().ansi().to_string(), std::env::args_os()));
             (Exit::Usage, false)
         }
         Err(error) => {
@@ -199,39 +199,27 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Escapes the arguments that a usage error quotes: a line end in one would forge a line of the message.
-fn escaped(mut text: String, arguments: impl Iterator<Item = OsString>) -> String {
-    for argument in arguments {
-        let argument = argument.to_string_lossy();
-        let value = argument.split_once('=').map_or(&*argument, |(_, value)| value);
-        for quoted in [&*argument, value] {
-            if quoted.contains(char::is_control) {
-                text = text.replace(quoted, &quoted.shown().to_string());
-            }
-        }
-    }
-    text
-}
-
 /// Parses the arguments, runs the command and reports its failure. Returns its status, and whether its output is all that
 /// was asked for. Fails if the arguments are wrong.
 fn run_reported() -> Result<(Exit, bool), clap::Error> {
-    let matches = command().try_get_matches()?;
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let matches = command().try_get_matches_from(&words).map_err(|error| usage::with_tips(error, &words))?;
     let cli = Cli::from_arg_matches(&matches)?;
-    let context = Context::new(
-        cli.color,
-        cli.quiet,
-        &cli.log,
-        wants_json(&matches),
-        Invocation::of(&matches).on_host(Sysfs::system().forwarding()),
-    );
+    let invocation = Invocation::of(&matches)
+        .on_host(Sysfs::system().forwarding())
+        .patching_to(user_files::free_name(Invocation::PATCHED.as_ref()));
+    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), invocation);
     ask::let_choose(!context.json && !context.invocation.is_given("yes"));
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, (outcome, is_output_all)) = match cli.log.start() {
-        Ok(log) => (log, dispatch(cli.command, &context)),
+        Ok(log) => match usage::refuse_placeholders(&context.invocation) {
+            Ok(()) => (log, dispatch(cli.command, &context)),
+            Err(failure) => (log, (Err(failure.into()), false)),
+        },
         Err(error) => (None, (Err(error.into()), false)),
     };
     let exit = outcome.unwrap_or_else(|failure| errors::report_end(&failure, context.json, &context.invocation));
+    virtual_unit::remind(&context);
     drop(log);
     Ok((exit, is_output_all))
 }
@@ -243,7 +231,7 @@ fn wants_json(matches: &ArgMatches) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     mod printed;
     mod schemas;
 
@@ -266,7 +254,7 @@ mod tests {
         words
     }
 
-    fn each_leaf(command: &clap::Command, path: &str, visit: &mut impl FnMut(&str, &clap::Command)) {
+    pub(super) fn each_leaf(command: &clap::Command, path: &str, visit: &mut impl FnMut(&str, &clap::Command)) {
         let path = format!("{path} {}", command.get_name()).trim().to_owned();
         if !command.has_subcommands() {
             return visit(&path, command);

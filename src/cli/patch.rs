@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::arguments::{self, PatchDirs};
 use super::context::Context;
 use super::errors::Exit;
+use super::user_files::Wish;
 use super::{print, table, user_files};
 use crate::failure::in_file;
 use crate::patch::{
@@ -97,7 +98,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // clap allows FILE to be missing only with --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
     let (_, place) = user_files::place(file, context)?;
-    let image = user_files::image(&place)?;
+    let image = user_files::image(&place, Wish::Patch)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
     let set = PatchSet::resolve(&library, &selection, &image, image.sha256()).map_err(in_file(file))?;
     let mut patched = set.apply().map_err(in_file(file))?;
@@ -119,7 +120,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&report);
     } else {
-        print(&report, args, file, &written, context);
+        let has_own = !patched.receipt.files.is_empty();
+        print(&report, args, file, &written, has_own, context);
     }
     Ok(Exit::Done)
 }
@@ -149,7 +151,8 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
     Ok(vec![output.to_owned(), receipt])
 }
 
-fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf], context: &Context) {
+/// `has_own` says whether a patch is the user's own.
+fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf], has_own: bool, context: &Context) {
     let digest = context.digest(&report.output.sha256);
     outln!("{}: image {}, version {}", file.shown(), report.image.shown(), report.input.version);
     for patch in &report.patches {
@@ -167,8 +170,10 @@ fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf]
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
+        // A patch of the user's own may keep the image from starting, and `flash` refuses such a one.
+        let next = if has_own { "verify --boot" } else { "flash" };
         outln!("next:");
-        outln!("    {}", context.invocation.other("flash").operand(image));
+        outln!("    {}", context.invocation.other(next).operand(image));
     }
 }
 

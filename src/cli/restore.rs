@@ -20,6 +20,7 @@ use super::arguments::PatchDirs;
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
 use super::print;
+use super::user_files::{self, Wish};
 use super::worded_step::{WordedStep, lines};
 use crate::cli::errors::{Advised, Exit};
 
@@ -143,10 +144,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         unit.state.shown(),
         unit.serial.shown()
     );
-    // The image in a copy of a flash is in no file of its own.
-    let is_folder = !folder.is_file();
-    let image = is_folder.then(|| ImageRef::File(folder.join(backup_folder::FIRMWARE)));
-    let invoked = args.writing.invoked(Writes::Backup, image, None);
+    // Of a copy of a flash, commands take the image in its first slot.
+    let image = if folder.is_file() { folder.clone() } else { folder.join(backup_folder::FIRMWARE) };
+    let invoked = args.writing.invoked(Writes::Backup, Some(ImageRef::File(image)), None);
     let job = run.job(subject, images, source, invoked)?;
     let units = run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
     run.carry_out(units, &job)
@@ -212,5 +212,11 @@ fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Con
             vec![WordedStep::run(purpose, context.invocation.other("backup --list"))]
         }
     };
-    own.into_iter().fold(error.into(), Advised::also)
+    let mut failure = AnyFailure::from(error);
+    if folder.is_file()
+        && let Ok((_, kind)) = user_files::look(folder)
+    {
+        failure = Advised::with(failure, user_files::advice_on(&kind, folder, Wish::Restore));
+    }
+    own.into_iter().fold(failure, Advised::also)
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::arguments::PatchDirs;
 use super::context::Context;
 use super::errors::Exit;
+use super::user_files::Wish;
 use super::{print, user_files};
 
 /// Remove the patches from an image.
@@ -20,7 +21,8 @@ use super::{print, user_files};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch unpatch patched.bin -o stock.bin")]
 pub struct Args {
-    /// The patched image.
+    /// The patched image: a file, or the ID of a known image.
+    #[arg(value_name = "FILE|ID")]
     file: PathBuf,
 
     /// Where the original goes.
@@ -63,7 +65,8 @@ impl print::Document for UnpatchJson<'_> {
 /// # Errors
 /// Fails if the file is not an image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let image = user_files::image(&args.file)?;
+    let (_, file) = user_files::place(&args.file, context)?;
+    let image = user_files::image(&file, Wish::Look)?;
     let input_sha256 = image.sha256();
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
     let receipt = user_files::receipt_of(&args.file, None).ok().flatten();

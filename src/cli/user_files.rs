@@ -1,12 +1,15 @@
 //! Files that the user names. What is read is read whole, up to a limit; what is another kind of file is refused with the
 //! command that takes it; and what is written replaces other contents only with `--force`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fmt, fs, io};
 
+use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, MAX_FILE_LEN};
+use asm2464::flash::{CONFIG_LEN, SECOND_SLOT};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named, ParseError, text};
 use asm2464_chip::code::TextKind;
@@ -17,18 +20,17 @@ use serde::Serialize;
 
 use super::advice::AdvicePart;
 use super::context::Context;
-use super::download;
 use super::errors::Advised;
-use super::flash::steps::WordedStep;
 use super::invocation::Command;
+use super::worded_step::WordedStep;
+use super::{arguments, download};
 use crate::failure::in_file;
-use crate::fetch::{Manifest, Md5Digest, images_in};
-use crate::file_kind::flash_copy::CopyExtent;
+use crate::fetch::{Manifest, Manifests, Md5Digest, PRACTICE, Source, images_in};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, Pointer, PointerDigest, PointerTool, unpadded};
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::recovery::ImageRef;
-use crate::patch::Receipt;
+use crate::patch::{Library, Receipt};
 use crate::{shell, suggest};
 
 /// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
@@ -181,35 +183,84 @@ pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
     Ok((bytes, kind))
 }
 
-/// Reads an image and checks its container.
+/// What the user wants of the file that a command names: advice leads to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// To write its image to a unit.
+    Write,
+    /// To patch its image.
+    Patch,
+    /// To know something of its image.
+    Look,
+    /// To write it back to a unit, as a backup.
+    Restore,
+}
+
+/// Reads an image and checks its container. Of a copy of a flash, takes the image in the first slot, and says so.
 ///
 /// # Errors
 /// As for [`look`] and [`image_of`].
-pub fn image(path: &Path) -> Result<Image, AnyFailure> {
+pub fn image(path: &Path, wish: Wish) -> Result<Image, AnyFailure> {
     let (bytes, kind) = look(path)?;
-    image_of(path, &bytes, kind)
+    image_of(path, &bytes, kind, wish)
 }
 
-/// Takes the image in a file that was looked at.
+/// Takes the image in a file that was looked at; in a copy of a flash, that of the first slot.
 ///
 /// # Errors
 /// Fails if the container is damaged, and names the known image that it was; also if the file is something else that
 /// asmpatch recognises, or too long for an image.
-pub fn image_of(path: &Path, bytes: &[u8], kind: FileKind) -> Result<Image, AnyFailure> {
+pub fn image_of(path: &Path, bytes: &[u8], kind: FileKind, wish: Wish) -> Result<Image, AnyFailure> {
     match kind {
         FileKind::Image(image) => Ok(image),
+        FileKind::Flash(copy) if let Ok(image) = copy.image() => {
+            errln!("{}: {}; the image in its first slot is taken", path.shown(), copy.extent());
+            Ok(image)
+        }
         FileKind::DamagedImage | FileKind::Unknown if bytes.len() > MAX_FILE_LEN => {
             Err(unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
         }
         FileKind::DamagedImage | FileKind::Unknown | FileKind::Empty => Image::parse(bytes).map_err(|failure| {
+            if let Some(again) = patched_again(path) {
+                return Advised::with(in_file(path)(failure), again);
+            }
             let failure = match damaged(path, bytes) {
                 Some(id) => failure.naming(Named::Image(id)),
                 None => failure,
             };
             in_file(path)(failure)
         }),
-        kind => Err(no_image(&kind, path)),
+        kind => Err(no_image(&kind, path, wish)),
     }
+}
+
+/// Returns how to make a damaged patched image again, by the receipt beside it; `None` if there is none, or if its
+/// patches are not all asmpatch's own.
+pub fn patched_again(path: &Path) -> Option<Vec<AdvicePart>> {
+    let receipt = receipt_of(path, None).ok().flatten()?;
+    let library = crate::embedded::library().ok()?;
+    let id = library.images().get(&receipt.input.sha256)?;
+    let mut patch = Command::named("patch").operand(id);
+    let mut has_defaults = true;
+    for own in library.iter().filter(|patch| patch.default) {
+        has_defaults &= receipt.patches.iter().any(|named| named.id == own.id);
+    }
+    if !has_defaults {
+        patch = patch.flag("no_defaults");
+    }
+    let mut added = Vec::new();
+    for named in &receipt.patches {
+        let own = library.get(&named.id)?;
+        if !(has_defaults && own.default) {
+            added.push(OsString::from(&named.id));
+        }
+    }
+    if !added.is_empty() {
+        patch = patch.or_with("add", added);
+    }
+    let patch = patch.with("output", free_name(path));
+    let damaged = "bytes of it were changed after it was written; the chip's boot loader would not start it";
+    Some(vec![AdvicePart::text(damaged), AdvicePart::Command("make it again, by its receipt".into(), patch)])
 }
 
 /// Returns the ID of the known image that a damaged file was, if its name or its length says so.
@@ -225,8 +276,23 @@ pub fn damaged(path: &Path, bytes: &[u8]) -> Option<String> {
 /// Fails if the name is neither, or if the image can't be fetched.
 pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), AnyFailure> {
     let known = crate::embedded::manifests(&[])?;
-    let manifest = named.to_str().and_then(|id| known.by_id(id).ok());
+    // A backup has its unit's firmware in a file.
+    let firmware = named.join(backup_folder::FIRMWARE);
+    if backup_folder::is_one(named) && firmware.is_file() {
+        return Ok((ImageRef::File(firmware.clone()), firmware));
+    }
+    let text = named.to_str();
+    let manifest = text.and_then(|id| known.by_id(id).ok());
     match (named.symlink_metadata(), manifest) {
+        (Err(_), None) if text == Some("-") => {
+            let label = Kind::Usage.code("asmpatch::file::standard_input");
+            Err(Failure::new(label, "- is no file's name, and asmpatch reads no image from standard input").into())
+        }
+        (Err(_), None) if let Some(Source::Url(url)) = text.map(Source::from) => Err(address(&url, &known)),
+        (Err(_), None) if text == Some(PRACTICE) => {
+            let path = arguments::cache(None)?.keep_practice()?;
+            Ok((ImageRef::Known(PRACTICE.to_owned()), path))
+        }
         (Ok(_), manifest) => {
             if let Some(Manifest { id, .. }) = manifest {
                 errln!("{}: the file of this name, not the known image {}", named.shown(), id.shown());
@@ -241,7 +307,8 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
         (Err(cause), None) if !is_absent(cause.kind()) => Ok((ImageRef::File(named.to_owned()), named.to_owned())),
         // It may be a mistyped ID.
         (Err(cause), None) => {
-            let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
+            let mut ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
+            ids.push(PRACTICE);
             let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
             let message = format!(
                 "cannot read {}: no file and no known image ({}) has this name{meant}",
@@ -253,8 +320,28 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
     }
 }
 
+/// The error of an address in place of a file: which image is there, only the user knows, and its digest decides.
+fn address(url: &str, known: &Manifests) -> AnyFailure {
+    let label = Kind::Usage.code("asmpatch::file::address");
+    let shown = Source::Url(url.to_owned()).to_string();
+    let failure = Failure::new(label, format!("{shown} is an address, expected a file or a known image's ID"));
+    // An address with a password is not printed again.
+    let step = match known.meant(url, &[]) {
+        Some(Manifest { id, .. }) if shown == url => {
+            let fetch = Command::named("download").operand(id).with("from", url);
+            AdvicePart::Command(format!("fetch it first, if it is {id}: its digest decides").into(), fetch)
+        }
+        _ => {
+            let lacks = "fetch it first: its digest decides whether it is that image: `download ID --from URL`";
+            AdvicePart::Step(WordedStep::lacking(lacks))
+        }
+    };
+    let list = AdvicePart::Run { purpose: "list the known images", line: "download --list" };
+    Advised::with(failure, vec![step, list])
+}
+
 /// Returns the error for such a file in place of an image.
-pub fn no_image(kind: &FileKind, path: &Path) -> AnyFailure {
+pub fn no_image(kind: &FileKind, path: &Path, wish: Wish) -> AnyFailure {
     let label = match kind {
         FileKind::Code(_) | FileKind::Body(_) | FileKind::Bank0 => Kind::BadInput.code("asmpatch::image::is_code"),
         FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
@@ -268,14 +355,14 @@ pub fn no_image(kind: &FileKind, path: &Path) -> AnyFailure {
         _ => Kind::BadInput.code("asmpatch::image::is_other"),
     };
     let message = format!("{} is {kind}, expected an image", path.display());
-    Advised::with(Failure::new(label, message), advice_on(kind, path))
+    Advised::with(Failure::new(label, message), advice_on(kind, path, wish))
 }
 
 /// Returns the error for such a file in place of code.
 pub fn no_code(kind: &FileKind, path: &Path) -> AnyFailure {
     let label = Kind::BadInput.code("asmpatch::wrap::no_code");
     let message = format!("{} is {kind}, expected code", path.display());
-    Advised::with(Failure::new(label, message), advice_on(kind, path))
+    Advised::with(Failure::new(label, message), advice_on(kind, path, Wish::Look))
 }
 
 /// Returns the error for the folder of a backup in place of an image: what is in the backup, and which command takes
@@ -300,7 +387,7 @@ pub fn backup_folder(folder: &Path) -> Option<AnyFailure> {
             let (product, serial) = (unit.product.shown(), unit.serial.shown());
             let what = format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}");
             let restore = Command::named("restore").operand(folder);
-            vec![AdvicePart::text(what), AdvicePart::Command("write it to the unit again", restore)]
+            vec![AdvicePart::text(what), AdvicePart::Command("write it to the unit again".into(), restore)]
         }
         Err(error) => vec![AdvicePart::text(format!("the backup is damaged: {error}"))],
     };
@@ -313,30 +400,25 @@ pub fn time(time: SystemTime) -> String {
     words.replace('T', " ").replace('Z', " UTC")
 }
 
-/// Returns what to do with such a file; nothing where its code's advice serves.
-fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
+/// Returns what to do with such a file for what the user wants; nothing where its code's advice serves.
+pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
     let command = |purpose: &'static str, subcommand: &str| {
-        AdvicePart::Command(purpose, Command::named(subcommand).operand(path))
+        AdvicePart::Command(purpose.into(), Command::named(subcommand).operand(path))
     };
     match kind {
+        FileKind::Image(_) if wish == Wish::Restore => {
+            vec![command("it has no configuration, so the unit keeps its own: write it as an image", "flash")]
+        }
         FileKind::Image(_) => vec![AdvicePart::text("it needs no container"), command("see what it is", "info")],
         FileKind::Code(_) | FileKind::Body(_) => {
             let beside = path.with_extension("bin");
             let image = if beside == path { path.with_extension("image.bin") } else { beside };
             let wrap = Command::named("wrap").operand(path).with("output", image);
-            vec![AdvicePart::Command("make an image of it", wrap)]
+            vec![AdvicePart::Command("make an image of it".into(), wrap)]
         }
         FileKind::Zip | FileKind::Program => {
-            let known = crate::embedded::manifests(&[]).ok();
-            let inside =
-                known.as_ref().map(|known| images_in(path, known, Interrupt::of_process())).unwrap_or_default();
-            let Some(Manifest { id, .. }) = inside.first() else {
-                return vec![AdvicePart::text(
-                    "asmpatch finds no known image in it: unpack it, and name the image. Don't run a program to get at it",
-                )];
-            };
-            let take = Command::named("download").operand(id).with("from", path).with("output", format!("{id}.bin"));
-            vec![AdvicePart::Command("take the image out of it", take)]
+            let Ok(known) = crate::embedded::manifests(&[]) else { return Vec::new() };
+            taken_out(path, &images_in(path, &known, Interrupt::of_process()), wish)
         }
         FileKind::ForeignElf(_) => {
             vec![AdvicePart::text("the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`")]
@@ -346,7 +428,7 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
             AdvicePart::text(
                 "the vendor's firmware has two banks, and doesn't start without the second: take all of it",
             ),
-            AdvicePart::Command("or fetch it", Command::named("download")),
+            AdvicePart::Command("or fetch it".into(), Command::named("download")),
         ],
         FileKind::BootStubApplication => vec![AdvicePart::text(
             "only the open boot stub starts it: it is linked for code address 0x3000, and lies in the flash at 0x4000. \
@@ -356,11 +438,13 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
         FileKind::Flash(copy) if copy.bytes().len() == MAX_LOOKED_AT => Vec::new(),
         FileKind::Flash(copy) => {
             let info = command("see what is in it", "info");
-            match (copy.extent(), Backup::of_copy(copy)) {
-                (CopyExtent::Sectors, Some(backup)) if backup.lacks().is_none() && backup.firmware().is_ok() => {
-                    vec![info, command("write its configuration and firmware to a unit", "restore")]
-                }
-                (CopyExtent::Sectors | CopyExtent::Page, Some(_)) => vec![AdvicePart::text(format!(
+            if copy.image_in(SECOND_SLOT).is_ok() && copy.image().is_err() {
+                let output = free_name(&path.with_extension("slot-2.bin"));
+                let take = Command::named("info").operand(path).with("slot", "2").with("output", output);
+                return vec![AdvicePart::Command("take out the image in its second slot".into(), take)];
+            }
+            match Backup::of_copy(copy) {
+                Some(_) if copy.bytes().len() >= CONFIG_LEN => vec![AdvicePart::text(format!(
                     "give a unit this configuration with an image: `flash IMAGE --config-from {}`",
                     shell::path(path)
                 ))],
@@ -378,7 +462,7 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
                 _ => None,
             };
             let fetch = known.map(|Manifest { id, .. }| {
-                AdvicePart::Command("or fetch it again", Command::named("download").operand(id))
+                AdvicePart::Command("or fetch it again".into(), Command::named("download").operand(id))
             });
             [AdvicePart::text(order)].into_iter().chain(fetch).collect()
         }
@@ -388,7 +472,7 @@ fn advice_on(kind: &FileKind, path: &Path) -> Vec<AdvicePart> {
              on GitHub by its `Raw`, or a known image with `download`",
         )],
         FileKind::Report => {
-            vec![AdvicePart::Command("diagnose it again", Command::named("doctor").with("from", path))]
+            vec![AdvicePart::Command("diagnose it again".into(), Command::named("doctor").with("from", path))]
         }
         FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
             vec![AdvicePart::text(format!("name the image beside it: {}", shell::path(path.with_extension(""))))]
@@ -420,9 +504,56 @@ fn against_pointer(pointer: &Pointer, path: &Path) -> Vec<AdvicePart> {
         None => false,
     };
     let download = known.as_ref().and_then(|known| known.iter().find(is_it)).map(|Manifest { id, .. }| {
-        AdvicePart::Command("or fetch the known image that it stands for", Command::named("download").operand(id))
+        AdvicePart::Command(
+            "or fetch the known image that it stands for".into(),
+            Command::named("download").operand(id),
+        )
     });
     [AdvicePart::Step(fetch)].into_iter().chain(download).collect()
+}
+
+/// Returns how to take the known images out of a file, and what to do with one then. Of several that serve, the user
+/// chooses.
+fn taken_out(path: &Path, inside: &[&Manifest], wish: Wish) -> Vec<AdvicePart> {
+    let library = crate::embedded::library().ok();
+    let has_patches = |sha256: &Sha256Digest| {
+        library.iter().flat_map(Library::iter).any(|patch| patch.images.iter().any(|image| image.sha256 == *sha256))
+    };
+    let serve: Vec<&&Manifest> =
+        inside.iter().filter(|manifest| wish != Wish::Patch || has_patches(&manifest.sha256)).collect();
+    let take = |Manifest { id, .. }: &Manifest| Command::named("download").operand(id).with("from", path);
+    match (serve.as_slice(), inside) {
+        ([], []) => vec![AdvicePart::text(
+            "asmpatch finds no known image in it: unpack it, and name the image. Don't run a program to get at it",
+        )],
+        ([], _) => {
+            let ids: Vec<&str> = inside.iter().map(|manifest| manifest.id.as_str()).collect();
+            let ids = ids.join(", ");
+            let patch = AdvicePart::Run { purpose: "or patch 240417", line: "patch 240417 -o {OUT}" };
+            vec![
+                AdvicePart::text(format!("the known images in it ({ids}) have no patches; leave them as they are")),
+                patch,
+            ]
+        }
+        ([only], _) if wish == Wish::Restore => {
+            let flash = Command::named("flash").operand(&only.id);
+            let then =
+                AdvicePart::Command("then write it, as an image: the unit keeps its own configuration".into(), flash);
+            vec![AdvicePart::Command("take the image out of it".into(), take(only)), then]
+        }
+        ([only], _) => {
+            let again = AdvicePart::AgainWith { purpose: "then run this command with it", value: only.id.clone() };
+            vec![AdvicePart::Command("take the image out of it".into(), take(only)), again]
+        }
+        (several, _) => {
+            let choose = |manifest: &&&Manifest| {
+                AdvicePart::Command(format!("if you want {}, take it out", manifest.id).into(), take(manifest))
+            };
+            let mut advice: Vec<AdvicePart> = several.iter().map(choose).collect();
+            advice.push(AdvicePart::text("then name it in place of the file"));
+            advice
+        }
+    }
 }
 
 /// Checks that the file system has such names: none has one of 300 characters.
@@ -500,6 +631,15 @@ pub fn write(files: &[(&Path, &[u8])], input: Option<&Path>, force: bool) -> Res
         atomic::write_all(files)?;
     }
     Ok(())
+}
+
+/// Returns a name for a new image with its receipt beside it: this one, or the first of `NAME-2.bin` and so on that
+/// neither has.
+pub fn free_name(named: &Path) -> PathBuf {
+    let is_free = |path: &Path| path.symlink_metadata().is_err() && receipt_path(path).symlink_metadata().is_err();
+    let stem = named.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let numbered = (2..=999).map(|number| named.with_file_name(format!("{stem}-{number}.bin")));
+    std::iter::once(named.to_owned()).chain(numbered).find(|path| is_free(path)).unwrap_or(named.to_owned())
 }
 
 /// Returns the error for an output file that already exists.
@@ -640,7 +780,7 @@ mod tests {
     #[test]
     fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
         let help = |path: &str, kind: FileKind| {
-            let steps = worded(&advice_on(&kind, path.as_ref()), &Invocation::default(), &[]);
+            let steps = worded(&advice_on(&kind, path.as_ref(), Wish::Look), &Invocation::default(), &[]);
             steps[0].line().unwrap()
         };
         let code = || FileKind::Code(CodeFormat::Elf);
@@ -655,7 +795,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("firmware_wrapped.bin");
         let refused = |path: &Path| {
-            let error = image(path).unwrap_err();
+            let error = image(path, Wish::Look).unwrap_err();
             let steps = errors::steps(error.coded(), &Invocation::default());
             let commands: Vec<String> = steps.into_iter().filter_map(|step| Some(step.command?.to_string())).collect();
             (error.code(), error.to_string(), commands)
@@ -688,8 +828,9 @@ mod tests {
 
     #[test]
     fn swapped_bytes_are_put_in_order_and_an_image_is_no_copy_of_a_flash() {
-        let refusal =
-            |image: FileKind, group| no_image(&FileKind::Swapped { kind: Box::new(image), group }, "f".as_ref());
+        let refusal = |image: FileKind, group| {
+            no_image(&FileKind::Swapped { kind: Box::new(image), group }, "f".as_ref(), Wish::Look)
+        };
         let error = refusal(FileKind::Image(practice::image()), 4);
         assert_eq!(error.code(), "asmpatch::image::is_other");
         let steps = errors::steps(error.coded(), &Invocation::default());

@@ -19,12 +19,13 @@ use asm2464_chip::chip::boot::{self, Check, Effects};
 use asm2464_chip::practice;
 use serde::Serialize;
 
-use super::advice::worded;
+use super::advice::{AdvicePart, worded};
 use super::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
 use super::context::Context;
 use super::flash::Screen;
 use super::invocation::Invocation;
 use super::patch::print_hunks;
+use super::user_files::Wish;
 use super::worded_step::{WordedStep, lines};
 use super::{interrupt, print, table, user_files};
 use crate::cli::errors::{self, Exit};
@@ -142,11 +143,11 @@ struct Finding {
 
 impl Finding {
     /// Names a finding, with its causes, after this command. `meant` is the known image that the file was, if it is
-    /// damaged.
-    fn of(finding: &AnyFailure, meant: Option<&Named>, run: &Invocation) -> Self {
+    /// damaged, and `again` is how to make a patched one again.
+    fn of(finding: &AnyFailure, meant: Option<&Named>, again: Option<&[AdvicePart]>, run: &Invocation) -> Self {
         let finding = finding.coded();
         let named: Vec<Named> = finding.named().into_iter().chain(meant.cloned()).collect();
-        let steps = worded(errors::advice(finding), run, &named);
+        let steps = worded(again.unwrap_or_else(|| errors::advice(finding)), run, &named);
         Self { code: shown_code(finding), message: errors::with_causes(finding), steps }
     }
 }
@@ -311,7 +312,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let images = context.images(library);
     let base = args.image.as_deref().map(|name| image_named(&images.library, name)).transpose()?;
-    let originals = args.original.iter().map(|path| user_files::image(path)).collect::<Result<Vec<_>, _>>()?;
+    let originals =
+        args.original.iter().map(|path| user_files::image(path, Wish::Look)).collect::<Result<Vec<_>, _>>()?;
     // An original that no patch is made for, such as open firmware, is what the files must be.
     let only = if let [original] = &originals[..] { Some(original.sha256()) } else { None };
     let base = base.or_else(|| only.filter(|original| !images.library.images().contains_key(original)));
@@ -338,7 +340,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
                     outln!("{}: FAILED: not verified", path.shown());
                     errors::report(failure.coded(), &context.invocation);
                 }
-                let findings = vec![Finding::of(&failure, None, &context.invocation)];
+                let findings = vec![Finding::of(&failure, None, None, &context.invocation)];
                 reports.push(VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() });
             }
         }
@@ -392,7 +394,10 @@ impl<'a> Checks<'a> {
         let meant = user_files::damaged(path, &bytes).map(Named::Image);
         let mut findings = Vec::new();
         if !is_open {
-            findings.extend(verification.findings.iter().map(|finding| Finding::of(finding, meant.as_ref(), run)));
+            let mut again = if verification.image.is_none() { user_files::patched_again(path) } else { None };
+            for finding in &verification.findings {
+                findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), run));
+            }
         }
         if let Some(receipt) = &receipt
             && args.receipt.as_ref().is_some_and(|named| *named != user_files::receipt_path(path))
@@ -510,7 +515,9 @@ fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let (bytes, kind) = user_files::look(path)?;
     match kind {
         FileKind::DamagedImage | FileKind::Unknown if bytes.len() <= MAX_FILE_LEN => Ok(bytes),
-        kind => user_files::image_of(path, &bytes, kind).map(|_| bytes),
+        // A copy of a flash has an image in its first slot, and more.
+        kind @ FileKind::Flash(_) => user_files::image_of(path, &bytes, kind, Wish::Look).map(|image| image.to_file()),
+        kind => user_files::image_of(path, &bytes, kind, Wish::Look).map(|_| bytes),
     }
 }
 

@@ -15,6 +15,7 @@ use asm2464_dock::virtual_unit::replug;
 
 use super::context::Context;
 use super::errors::Exit;
+use super::invocation::Command;
 #[cfg(unix)]
 use super::{interrupt, virtual_serve};
 
@@ -87,6 +88,31 @@ pub fn run(command: &VirtualCommand, context: &Context) -> Result<Exit, AnyFailu
     }
 }
 
+/// Says below a verdict what is set on the virtual units that the command named, with the command that takes it out: what
+/// looks like a fault of the unit is one of its bridge.toml.
+pub fn remind(context: &Context) {
+    let run = &context.invocation;
+    let judges = !run.subcommand().starts_with("virtual") && !["config get", "demo"].contains(&run.subcommand());
+    if !judges || context.is_quiet || context.json {
+        return;
+    }
+    for device in run.named() {
+        let Some(Ok(Selector::Virtual(dir))) = device.to_str().map(str::parse) else { continue };
+        let Ok(dir) = unit::virtual_folder(dir) else { continue };
+        let keys = VirtualUnit::set_apart(&dir);
+        if keys.is_empty() {
+            continue;
+        }
+        let set = Command::named("virtual set").with("device", device.clone());
+        let set = keys.iter().fold(set, |set, key| set.operand(format!("{key}=")));
+        let (device, keys) = (device.to_string_lossy(), keys.join(", "));
+        errln!("{}: its bridge.toml sets {keys}; without:\n    {set}", device.shown());
+    }
+}
+
+/// The keys that only a new unit reads.
+const OF_NEW_UNITS: [&str; 2] = ["serial", "factory"];
+
 /// Writes a virtual unit's bridge.toml, in the same words in every shell.
 fn set(edits: &[(String, String)], device: &Selector, context: &Context) -> Result<Exit, AnyFailure> {
     let Selector::Virtual(dir) = device else {
@@ -97,6 +123,18 @@ fn set(edits: &[(String, String)], device: &Selector, context: &Context) -> Resu
     VirtualUnit::configure(&dir, edits)?;
     if !context.is_quiet {
         outln!("wrote {}", dir.join("bridge.toml").shown());
+        let mut unread = edits.iter().filter(|(key, value)| OF_NEW_UNITS.contains(&key.as_str()) && !value.is_empty());
+        if !VirtualUnit::is_new(&dir)
+            && let Some((key, value)) = unread.next()
+        {
+            outln!("`{key}` is read when a unit is made, and this one exists");
+            if key == "serial" {
+                let change = Command::named("config set").operand(format!("serial={value}"));
+                outln!("change its serial number:\n    {}", context.invocation.name_unit(change));
+            } else {
+                outln!("delete flash.bin in its folder for a new unit");
+            }
+        }
     }
     Ok(Exit::Done)
 }

@@ -142,6 +142,10 @@ pub(crate) mod tests {
         let mut bytes = first.clone();
         bytes[SLOT_LEN..2 * SLOT_LEN].copy_from_slice(&dump(&practice::open_image())[..SLOT_LEN]);
         assert_eq!(FlashCopy::of(&bytes).unwrap().image_in(SECOND_SLOT).unwrap(), practice::open_image());
+        // An image in the second slot alone.
+        let second = [&[0xFF; SLOT_LEN][..], &bytes[SLOT_LEN..]].concat();
+        let copy = FlashCopy::of(&second).unwrap();
+        assert!(copy.image().is_err() && copy.image_in(SECOND_SLOT).is_ok());
         // Erased blocks, as on a unit that never got any, in copies of any length.
         bytes[..CONFIG_LEN].fill(0xFF);
         let doubled = [&bytes[..], &bytes].concat();

@@ -61,6 +61,9 @@ pub enum Fit {
     /// maker who gave several units one USB4 identity.
     #[display("it has this unit's USB4 identity, and another serial number")]
     OtherSerial,
+    /// The user named it together with the image, and nothing else says whose it is.
+    #[display("you named it; nothing else says whose it is")]
+    Named,
     /// The port agrees, and nothing else does.
     #[display("it was taken at this port; nothing else matches")]
     PortOnly,
@@ -95,10 +98,7 @@ pub fn fitting(
 ) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
     let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
-    let shown = match unit.state {
-        BridgeState::OpenFirmware => None,
-        BridgeState::Vendor | BridgeState::BootLoader => UnitIdentity::shown(unit.serial()).own().serial,
-    };
+    let shown = shown_serial(unit);
     // The unit may have started before its flash was written, so both serial numbers count.
     let has_serial =
         |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
@@ -210,6 +210,33 @@ fn is_connected(backup: &FiledBackup, unit: &UnitInfo, connected: &[UnitInfo]) -
         let shows_none = other.state == BridgeState::OpenFirmware || is_nobodys(other.serial());
         other.serial() == backup.serial() || (shows_none && other.location.to_string() == backup.unit.device)
     })
+}
+
+/// Adds what the user named together with the image, unless it already fits the unit or is another one's.
+pub fn add_named(backups: &mut Vec<FittingBackup>, unit: &UnitInfo, blocks: &UnitBlocks, named: &FiledBackup) {
+    if backups.iter().any(|backup| backup.filed.folder == named.folder) {
+        return;
+    }
+    let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
+    let theirs = named.identity();
+    if differing(own.usb4, theirs.usb4).is_some() {
+        return;
+    }
+    let replaced = differing(own.serial.or_else(|| shown_serial(unit)), named.given_identity().serial);
+    backups.push(FittingBackup {
+        filed: named.clone(),
+        fit: Fit::Named,
+        has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
+        replaces_serial: unit.state == BridgeState::BootLoader && replaced.is_some(),
+    });
+}
+
+/// The serial number of block 0 that a unit shows, if only one unit has it. Open firmware shows the chip's.
+fn shown_serial(unit: &UnitInfo) -> Option<String> {
+    match unit.state {
+        BridgeState::OpenFirmware => None,
+        BridgeState::Vendor | BridgeState::BootLoader => UnitIdentity::shown(unit.serial()).own().serial,
+    }
 }
 
 /// The versions that a unit's board has run, by the backups that fit it best. A serial number that other units share

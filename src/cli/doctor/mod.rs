@@ -323,6 +323,8 @@ fn of_report(facts: &Facts, wanted: Wanted<'_>) -> DoctorJson {
         for step in &mut steps {
             (step.applicability, step.command) = (Applicability::Hands, None);
         }
+        // Steps that differ only in their commands.
+        steps.dedup();
         line.advise(steps);
     }
     document

@@ -19,7 +19,9 @@ use crate::unit::NoUnit;
 
 /// Builds the entries, each written as `"code" | "other code", advice;`. An advice is one part, or several
 /// in parentheses: a text; a name of [`Hands`]; in brackets a command and what it is for; in braces what the same command
-/// is for, the argument's ID and the slot that the error fills, with `each` before it if each value has its own command.
+/// is for, the argument's ID and the slot that the error fills, with `each` before it if each value has its own command;
+/// also in braces, a text about an option, with `{}` in the option's place, `if` and the argument's ID, and the value if it
+/// is not the one that the help names: an empty one for none.
 macro_rules! entries {
     ($($($code:literal)|+, $advice:tt;)*) => {
         &[$(ErrorEntry { codes: &[$($code),+], advice: entries!(@advice $advice) }),*]
@@ -34,6 +36,12 @@ macro_rules! entries {
     };
     (@part {$purpose:literal each $id:literal $slot:literal}) => {
         AdvicePart::Again { purpose: $purpose, id: $id, slot: $slot, is_each: true }
+    };
+    (@part {$text:literal if $id:literal $value:literal}) => {
+        AdvicePart::Option { id: $id, value: Some($value), text: $text }
+    };
+    (@part {$text:literal if $id:literal}) => {
+        AdvicePart::Option { id: $id, value: None, text: $text }
     };
     (@part $hands:ident) => { AdvicePart::Hands(Hands::$hands) };
     (@part $text:literal) => { AdvicePart::Text(Cow::Borrowed($text)) };

@@ -206,8 +206,21 @@ fn the_document_lists_the_table() {
 
 #[test]
 fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
-    let slots =
-        ["ID", "IMAGE", "COPY", "FILE", "DIR", "VID:PID", "PORT", "DISK", "PLACE", "DEVICE", "UUID", "KEY=VALUE"];
+    let slots = [
+        "ID",
+        "IMAGE",
+        "COPY",
+        "FILE",
+        "DIR",
+        "VID:PID",
+        "PORT",
+        "DISK",
+        "PLACE",
+        "DEVICE",
+        "UUID",
+        "KEY=VALUE",
+        "OUT",
+    ];
     for entry in entries() {
         for part in entry.advice {
             match part {
@@ -235,15 +248,82 @@ fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
     }
 }
 
-/// `restore` and `config set` end in the same errors as `flash`.
-#[test]
-fn an_option_that_flash_alone_has_is_named_with_the_command() {
-    for (code, help) in each(&Invocation::default()) {
-        for quoted in help.split('`').skip(1).step_by(2) {
-            let is_of_flash = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
-            assert!(!is_of_flash || quoted.trim_start_matches("asmpatch ").starts_with("flash "), "{code}: `{quoted}`");
+/// Other programs that advice names with options.
+const OTHERS: [&str; 8] = ["objcopy", "sdld", "sdcc", "boltctl", "ulimit", "fuser", "QEMU's", "sudo"];
+
+/// The options in a text that the command of this path, or the command that is named with them, doesn't have.
+fn foreign_options(text: &str, path: &[&str], root: &clap::Command) -> Vec<String> {
+    let mut foreign = Vec::new();
+    let mut quoted = false;
+    for part in text.split('`') {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        let first = words.first().copied().unwrap_or_default();
+        let own = words.strip_prefix(&["asmpatch"]).unwrap_or(&words);
+        let is_command = quoted && own.first().is_some_and(|name| root.find_subcommand(name).is_some());
+        let mut command = root;
+        for name in if is_command { own } else { path } {
+            match command.find_subcommand(name) {
+                Some(below) => command = below,
+                None => break,
+            }
         }
+        let of_other = quoted
+            && (OTHERS.contains(&first) || part.starts_with("-device usb-redir") || part.starts_with("-chardev"));
+        for word in words.iter().filter(|_| !of_other) {
+            let word = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-');
+            let name = word.split('=').next().unwrap_or_default();
+            let is_known = match name.strip_prefix("--") {
+                Some(long) if !long.is_empty() => command.get_arguments().any(|arg| arg.get_long() == Some(long)),
+                _ => match name.strip_prefix('-').map(|short| short.chars().collect::<Vec<_>>()) {
+                    Some(short) if short.len() == 1 && short[0].is_alphabetic() => {
+                        command.get_arguments().any(|arg| arg.get_short() == Some(short[0]))
+                    }
+                    _ => true,
+                },
+            };
+            if !is_known {
+                foreign.push(word.to_owned());
+            }
+        }
+        quoted = !quoted;
     }
+    foreign
+}
+
+/// `restore` and `config set` end in the same errors as `flash`, and `flash` downloads as `download` does.
+#[test]
+fn each_option_that_advice_names_is_one_of_the_command_that_was_run_or_stands_with_its_own() {
+    let mut root = crate::cli::command();
+    root.build();
+    let mut wrong = BTreeSet::new();
+    crate::cli::tests::each_leaf(&crate::cli::command(), "", &mut |path, _| {
+        let subcommand = path.trim_start_matches("asmpatch ");
+        let run = Invocation::of_subcommand(subcommand);
+        let path: Vec<&str> = subcommand.split(' ').collect();
+        for code in codes() {
+            for step in steps_by_code(code, &[], &run) {
+                if let foreign @ [_, ..] = &*foreign_options(&step.purpose.to_string(), &path, &root) {
+                    wrong.insert(format!("{subcommand}: {code}: {foreign:?}: {}", step.purpose));
+                }
+            }
+        }
+    });
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn an_option_is_named_as_the_command_has_it_or_its_variable_or_not_at_all() {
+    let said = |code: &str, subcommand: &str| {
+        let steps = steps_by_code(&format!("asmpatch::{code}"), &[], &Invocation::of_subcommand(subcommand));
+        lines(&steps).join("\n")
+    };
+    assert_eq!(said("cache::no_folder", "download"), "set HOME, or name a folder with `--cache-dir DIR`");
+    assert_eq!(said("cache::no_folder", "flash"), "set HOME, or name a folder with ASMPATCH_CACHE_DIR");
+    assert_eq!(
+        said("archive::encrypted", "download"),
+        "unpack it with its password, and give the image with `--from FILE.bin`"
+    );
+    assert_eq!(said("archive::encrypted", "patch"), "unpack it with its password");
 }
 
 #[test]

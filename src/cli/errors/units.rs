@@ -15,8 +15,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::digest",
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
     "asmpatch::backup::exists",
-        "a backup is never overwritten, as it may be the only copy of a unit's identity: name another folder, with \
-         `backup -o DIR` or with `--backup-dir DIR`";
+        ("a backup is never overwritten, as it may be the only copy of a unit's identity: name another folder, with \
+         `backup -o DIR`" {" or with {}" if "backup_dir"});
     "asmpatch::backup::files",
         "the manifest was changed after it was written, so asmpatch can't check the backup; use another one";
     "asmpatch::backup::firmware", (
@@ -33,9 +33,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         ["if it is in its boot loader, see the commands that give it firmware, with the backups that may be its own"
          "doctor"]);
     "asmpatch::backup::no_copy", (
-        "a copy of a flash has whole sectors of 4 KiB, with both blocks and an image; for the configuration alone its \
-         first 256 bytes do, too" ["see what the file is" "info {COPY}"]);
-    "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+        "a copy of a flash begins with its first byte, and has both blocks and an image; for the configuration alone \
+         its first 256 bytes do, too" ["see what the file is" "info {COPY}"]);
+    "asmpatch::backup::no_place", ("name a folder with ASMPATCH_BACKUP_DIR" {", or with {}" if "backup_dir"});
     "asmpatch::backup::no_rights", (
         "another user made it, as with sudo, or its rights were changed; run asmpatch as its owner, or make it yours"
         ["see how, for each backup" "backup --list"]);
@@ -50,12 +50,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::pointer",
         "the backup is complete, but other commands find it only if you name it";
     "asmpatch::backup::save",
-        "depending on the system's error, make room on the disk, check that you may write there, or raise the limit \
-         of open files (`ulimit -n`). Or name another folder, with `backup -o DIR` or with `--backup-dir DIR`. No \
-         partial backup is left";
-    "asmpatch::backup::several",
-        "leave `-o` out: each unit gets a folder of its own where all backups go, or in the one that `--backup-dir DIR` \
-         names";
+        ("depending on the system's error, make room on the disk, check that you may write there, or raise the limit \
+         of open files (`ulimit -n`). Or name another folder, with `backup -o DIR`" {" or with {}" if "backup_dir"}
+        ". No partial backup is left");
+    "asmpatch::backup::several", (
+        "leave `-o` out: each unit gets a folder of its own where all backups go"
+        {", or in the one that {} names" if "backup_dir"});
     "asmpatch::backup::smaller_flash",
         "the backup is complete, but nobody knows how long the flash is, so there is no copy of all of it. Power-cycle \
          the unit and run the command again, in case the ID was misread; otherwise a programmer and a clip read it";
@@ -63,8 +63,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the backup is complete, and is all that `restore` needs. A copy of the wrong length would look like a whole \
          one, so there is none. Please report the ID with the name of the dock; a programmer and a clip read any flash";
     "asmpatch::backup::unread",
-        "depending on the system's error, run asmpatch as the user who made that backup, or raise the limit of open \
-         files (`ulimit -n`). Or name another folder, with `backup -o DIR` or with `--backup-dir DIR`";
+        ("depending on the system's error, run asmpatch as the user who made that backup, or raise the limit of open \
+         files (`ulimit -n`). Or name another folder, with `backup -o DIR`" {" or with {}" if "backup_dir"});
     "asmpatch::backup::unsteady_block" | "asmpatch::backup::unsteady_flash" | "asmpatch::backup::unsteady_part", (
         "discard what was read; " OtherCableNoHub ", and run the command again");
     "asmpatch::backup::unusable", ("the backup keeps the raw parts, but `restore` refuses it; " OtherCable);
@@ -81,30 +81,32 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         ", and soak again: errors by kind and time show which of them helps. `asmpatch help bench.md` says what each \
          kind points to");
     "asmpatch::bench::failed", (OtherCable ", and power-cycle the unit");
-    "asmpatch::bench::floor", (OtherCable ["see the speed of the link" "list"]);
+    "asmpatch::bench::floor", (FasterLink ["see the speed of the link" "list"]);
     "asmpatch::bench::integrity", (
         "the report's first lines show which direction failed; " OtherCable ", and power-cycle the unit");
     "asmpatch::bench::no_firmware" | "asmpatch::pcie::no_firmware" | "asmpatch::xdata::no_firmware", (
         "nothing was sent to it" ["see the commands that give it firmware, with its backups" "doctor"]);
     "asmpatch::bench::nothing_compared",
-        "measure the baseline and this run with the same --path, --size and --depth";
+        ({"measure the baseline and this run with the same {}" if "paths" ""} {", {}" if "sizes" ""}
+        {" and {}" if "depths" ""});
     "asmpatch::bench::nothing_to_draw", "the table says why each path has no figures";
     "asmpatch::bench::recovery", (Replug "; nothing was written to its flash");
     "asmpatch::bench::ssd",
-        "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
+        ("take the SSD out" {", or measure only paths that read: {}" if "paths" "read16,e4-255,e4-4096"});
     "asmpatch::bench::stock",
         "vendor firmware with the default patches answers it, and open firmware takes data by F2 in its place: `asmpatch \
          help which-firmware` says which you need";
-    "asmpatch::bench::svg", "the figures are in `--json`; please report this as a bug";
+    "asmpatch::bench::svg", "the figures are in `bench --json`; please report this as a bug";
     "asmpatch::bench::unknown_behind", (
-        "nothing was written. `--restart` restarts the unit first; or " ReplugIt ", then run the command again"
+        "nothing was written. " {"{} restarts the unit first; or " if "restart"} ReplugIt ", then run the command again"
         ["measure without writing" "bench --path e4-255"]);
     "asmpatch::bench::unsteady",
         "something else kept the host busy: measure again on an idle host, and the baseline too, before you call it worse";
     "asmpatch::bench::vanished", (
         "the report shows what was measured until then; " Replug ["see what is there" "list"] "then " OtherCable);
     "asmpatch::bench::worse",
-        "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
+        ("measure both runs with the same options, cable and port, on an idle host"
+        {"; {} allows more" if "max_slower"});
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", (
         "run the command again; if the error stays, " Replug);
     "asmpatch::bridge::length" | "asmpatch::control::length", "split the transfer";
@@ -144,16 +146,18 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         ["stop the swap on it first" "$ swapoff {DEVICE}"]
         "a disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual machine, or \
          a mount in another namespace such as a container's: `lsblk` and `fuser -v` show more");
-    "asmpatch::device::no_data_folder", "name a folder yourself: --device virtual:DIR";
+    "asmpatch::device::no_data_folder", ("name a folder yourself" {": {}" if "device" "virtual:DIR"});
     "asmpatch::device::no_match", (HandOn
-        "name the ID of a dock that asmpatch does not know: `--usb-id VID:PID`"
+        {"name the ID of a dock that asmpatch does not know: {}" if "usb_ids"}
         ["see port paths and serial numbers" "list"]);
     "asmpatch::device::none", (HandOn
-        "connect a dock over USB. If `lsusb` lists yours under an ID that asmpatch does not look for, name it with \
-         `--usb-id VID:PID`; `--device virtual:DIR` works without one"
+        "connect a dock over USB"
+        {". If `lsusb` lists yours under an ID that asmpatch does not look for, name it with {}" if "usb_ids"}
+        {"; {} works without one" if "device" "virtual:DIR"}
         ["list the IDs that asmpatch looks for" "list --known"]);
     "asmpatch::device::other", (
-        "nothing was sent to it" ["see which unit is where" "list"] "then run the command again, with `--device`");
+        "nothing was sent to it" ["see which unit is where" "list"] "then run the command again"
+        {", with {}" if "device" ""});
     "asmpatch::device::other_chip" | "asmpatch::usb::other_chip", (
         "its commands are not an ASM2464PD's, so nothing is sent to it, whatever options are given"
         ["see port paths and serial numbers of units" "list"]);
@@ -163,20 +167,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain \
          PCIe device there, and appears if it has its own power and no port before it is suspended. To reach the dock \
          over USB, connect it through a USB 3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's \
-         firmware settings: `asmpatch help recovery`, \"The unit is not listed\""
+         firmware settings" ["how" "help recovery The unit is not listed"]
         ["see what keeps the GPU away" "doctor"]);
     "asmpatch::device::tunnelled_dock", (
         "the dock's stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe device here. To \
          reach the dock over USB, connect it through a USB 3 port, cable or hub, or switch USB4 and Thunderbolt off \
-         in the host's firmware settings: `asmpatch help recovery`, \"The unit is not listed\""
+         in the host's firmware settings" ["how" "help recovery The unit is not listed"]
         ["see whether it has its own power and its driver" "doctor"]);
     "asmpatch::device::unauthorised", (
         "the host tunnels nothing of a device until it has authorised it"
         ["authorise it for good" "$ boltctl enroll --policy=auto {UUID}"]
         "if that fails, `fwupdmgr` may have a newer NVM for the host. If the device is your dock, its stock firmware \
          then is a plain PCIe device. To reach the dock over USB, connect it through a USB 3 port, cable or hub, or \
-         switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help recovery`, \"The unit is not \
-         listed\"");
+         switch USB4 and Thunderbolt off in the host's firmware settings" ["how" "help recovery The unit is not listed"]);
     "asmpatch::device::unchecked_disk", (
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node"
@@ -185,9 +188,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
         {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
     "asmpatch::doctor::several", (
-        "each unit needs a report of its own"
-        {"run this for each, with `--report` and another file" each "device" "PORT"});
-    "asmpatch::flash::all_or_none", "leave out `--all-or-none` to write the other units. Nothing was written";
+        "each unit needs a report of its own" {": add {} with another name to each" if "report" ""}
+        {"run this for each" each "device" "PORT"});
+    "asmpatch::flash::all_or_none", ({"leave out {} to write the other units. " if "all_or_none"} "Nothing was written");
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
     | "asmpatch::flash::part_differs" | "asmpatch::flash::version",
@@ -197,39 +200,41 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          again";
     "asmpatch::flash::clone", (
         "one host can't tell two units with one identity apart" ["keep this one's own" "flash {FILE}"]
-        "or give it a new serial number, with `flash FILE --serial TEXT` or `config set serial=TEXT`. \
-         `--clone-identity` writes it all the same. Nothing was written");
+        "or give it a new serial number, with `flash FILE --serial TEXT` or `config set serial=TEXT`"
+        {". {} writes it all the same" if "clone_identity" ""} ". Nothing was written");
     "asmpatch::flash::declined", "nothing was written; answer `y` to write";
     "asmpatch::flash::loss",
-        "nothing was written, because what the unit would lose is in no backup that asmpatch found: a backup elsewhere \
-         keeps it, with `flash FILE --config-from DIR`. If there is none, `--clone-identity=usb4` agrees to the loss";
+        ("nothing was written, because what the unit would lose is in no backup that asmpatch found: a backup elsewhere \
+         keeps it, with `flash FILE --config-from DIR`"
+        {". If there is none, {} agrees to the loss" if "clone_identity" "usb4"});
     "asmpatch::flash::neighbours", (
-        "the system doesn't list the units on its buses. Leave out `--yes` to be asked, or add \
-         `--clone-identity=neighbours` if \
-         no other unit has this one's serial number. Nothing was written" ["see what it lists" "list"]);
+        "the system doesn't list the units on its buses. " {"Leave out {} to be asked" if "yes"}
+        {", or add {} if no other unit has this one's serial number" if "clone_identity" "neighbours"} ". Nothing was written"
+        ["see what it lists" "list"]);
     "asmpatch::flash::no_backup", (
-        "nothing was written, because the firmware and the settings in its flash would be lost. `--no-backup` writes \
-         it without a backup"
+        "nothing was written, because the firmware and the settings in its flash would be lost"
+        {". {} writes it without a backup" if "no_backup"}
         ["see the commands that keep its identity, with the backups that may be its own" "doctor"]);
-    "asmpatch::flash::not_asked", "add `--yes` to write without a question. Nothing was written";
+    "asmpatch::flash::not_asked", ({"add {} to write without a question. " if "yes"} "Nothing was written");
     "asmpatch::flash::not_rewritable", (
         "no command would write a unit that runs it again, because the boot loader does not come up while the image's \
          container is valid: you would have to open the dock and start it by hand (`asmpatch help recovery`, \"The \
          boot loader without a debug port\"). Nothing was written" ["see what the image does" "verify --boot {FILE}"]);
     "asmpatch::flash::other_backup", (
         "the backup is another unit's, or was made before this one got its serial number. Its boot loader keeps \
-         nothing of its own, so without a backup it gets the identity of a new board. `--clone-identity=serial` writes this \
-         backup all the same. Nothing was written" ["see the backups that may be this unit's own" "doctor"]);
+         nothing of its own, so without a backup it gets the identity of a new board"
+        {". {} writes this backup all the same" if "clone_identity" "serial"} ". Nothing was written"
+        ["see the backups that may be this unit's own" "doctor"]);
     "asmpatch::flash::other_chip",
         "the device is no ASM2464PD, or it would no longer look like one, and no option permits to write it. Nothing was \
          written";
     "asmpatch::flash::other_line",
-        "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
-         and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
-         it. Nothing was written";
+        ("a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
+         and nothing is known of 84. Nobody knows whether one line fits the other's board"
+        {": add {} to write it" if "other_line"} ". Nothing was written");
     "asmpatch::flash::own_backup",
-        "nothing was written, because the unit's own identity would be lost for good: the commands below \
-         keep it. If none of the backups is this unit's, `--clone-identity=own-backup` gives it the identity of a new board";
+        ("nothing was written, because the unit's own identity would be lost for good: the commands below keep it"
+        {". If none of the backups is this unit's, {} gives it the identity of a new board" if "clone_identity" "own-backup"});
     "asmpatch::flash::protected" | "asmpatch::registers::protected",
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
@@ -238,24 +243,25 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "begin with a wider number, as in `flash FILE --all --serials RACK-0001`, or with a smaller one. Nothing was \
          written to this unit";
     "asmpatch::flash::several",
-        "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
+        ({"name one with {}: " if "device" ""}
+        "a serial number, a backup and a field are for one unit. Nothing was written");
     "asmpatch::flash::unlisted_id", (
-        "commands find a unit under that ID only with `--usb-id`, this one and each one after it; or leave the ID as \
-         it is. Nothing was written" {"write it with the option" "usb_ids" "VID:PID"});
+        {"commands find a unit under that ID only with {}, this one and each one after it; or " if "usb_ids" ""}
+        "leave the ID as it is. Nothing was written" {"write it with the option" "usb_ids" "VID:PID"});
     "asmpatch::flash::unproven",
-        "the unit may not work, or take firmware again only once you have opened it and started its boot loader by hand: \
-         add `--unproven` if that is what you want. Nothing was written";
-    "asmpatch::flash::unread_backup",
+        ("the unit may not work, or take firmware again only once you have opened it and started its boot loader by hand: \
+         " {"add {} if that is what you want. " if "unproven"} "Nothing was written");
+    "asmpatch::flash::unread_backup", (
         "nothing was written, because the unit's own identity may be in that backup, and would be lost for good: make \
-         it readable. If it is another unit's, `--clone-identity=own-backup` gives this one the identity of a new board";
+         it readable" {". If it is another unit's, {} gives this one the identity of a new board" if "clone_identity" "own-backup"});
     "asmpatch::flash::untested", "measure it once it is back";
     "asmpatch::flash::unusable_backup", (
         "nothing was written, since a backup that can't be restored is useless: " OtherCable
-        "; `--no-backup` writes the unit without a backup");
+        {"; {} writes the unit without a backup" if "no_backup"});
     "asmpatch::flash::unverified",
-        "an image that is neither known nor made by `patch` could leave the unit without firmware: name its receipt \
-         with `--receipt`, and the folder of your own patches with `--patch-dir`, or make it with `patch`. Nothing \
-         was written";
+        ("an image that is neither known nor made by `patch` could leave the unit without firmware: "
+        {"name its receipt with {}" if "receipt"} {", and the folder of your own patches with {}, or " if "dirs"}
+        "make it with `patch`. Nothing was written");
     "asmpatch::pcie::abort", "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", ("check the card's seat" ["see its link" "pcie"]);
     "asmpatch::pcie::link_down", (
@@ -284,7 +290,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::stopped",
         ["reset what is behind the bridge" "pcie reset"];
     "asmpatch::pcie::unclaimed", (
-        "nothing was written. `--assign` assigns addresses to BARs, and `--force` sends the bytes without looking"
+        "nothing was written" {". {} assigns addresses to BARs" if "assign"}
+        {", and {} sends the bytes without looking" if "force"}
         ["see which BARs have addresses" "pcie"]);
     "asmpatch::pcie::unknown_behind", ("nothing was sent to the PCIe side; " Replug ", then run the command again");
     "asmpatch::pcie::unsupported", (
@@ -304,17 +311,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         ["see the commands that give it firmware, with its backups" "doctor"]);
     "asmpatch::reset::no_firmware", (
         "nothing was sent to it" ["see the commands that give it firmware, with its backups" "doctor"]
-        "only a power cycle restarts it: `--level port-power`, or " ReplugIt);
+        "only a power cycle restarts it: " {"{}, or " if "level" "port-power"} ReplugIt);
     "asmpatch::reset::no_such_level",
-        "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
-         `--level` out, and asmpatch takes what fits";
+        ("nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware"
+        {"; leave {} out, and asmpatch takes what fits" if "level" ""});
     "asmpatch::reset::not_back", ("nothing was written to it; " ReplugIt ["see what is there" "list"]);
-    "asmpatch::reset::not_done", ("leave `--level` out, and asmpatch tries what else can help; or " ReplugWithSupply);
-    "asmpatch::reset::not_helped", ("without `--level` asmpatch tries all levels; if none helps, " ReplugWithSupply);
+    "asmpatch::reset::not_done", ({"leave {} out, and asmpatch tries what else can help; or " if "level" ""}
+        ReplugWithSupply);
+    "asmpatch::reset::not_helped", ({"without {} asmpatch tries all levels; if none helps, " if "level" ""}
+        ReplugWithSupply);
     "asmpatch::restore::no_folder", (
         "without a name `restore` only lists, and neither asks nor writes" ["list what fits the unit" "restore"]);
     "asmpatch::restore::not_certain", (
-        "digits and `--oldest` name only a backup that is certainly this unit's"
+        "digits and `restore --oldest` name only a backup that is certainly this unit's"
         ["list what fits it, with the whole commands" "restore"]);
     "asmpatch::restore::several", "name one of the folders";
     "asmpatch::sense::flash",
@@ -337,9 +346,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::listen",
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets",
-        "`virtual serve` needs Linux or macOS; every other command takes `--device virtual:DIR` here, too";
+        "`virtual serve` needs Linux or macOS; commands such as `doctor --device virtual:DIR` work here, too";
     "asmpatch::serve::not_a_socket", "name a path that does not exist yet";
-    "asmpatch::serve::pairs", "give one --device for each --listen, in the same order";
+    "asmpatch::serve::pairs", ({"give one {}" if "device" ""} {" for each {}, in the same order" if "listen" ""});
     "asmpatch::serve::protocol",
         "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; `asmpatch help usbredir` shows how";
     "asmpatch::serve::stuck",
@@ -359,7 +368,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was started: asmpatch knows these queues only on image 240417" ["see what runs there" "list"]);
     "asmpatch::sram::short", "discard what was read, and read the SRAM with E4";
     "asmpatch::sram::transport",
-        "connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport";
+        ("connect it to a SuperSpeed port" {" and leave {} out" if "transport" "bot"}
+        "; E4 reads the SRAM on any transport");
     "asmpatch::tiny_gpu::fault", "the card is newer than this version knows, or it hangs";
     "asmpatch::tiny_gpu::left_program",
         "the program needs a RET on every path; data memory is as the program left it";
@@ -387,9 +397,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "over SSH nobody sits at the machine: run the command with sudo, or give a group the unit: put \
          `GROUP=\"plugdev\"` into the rule, and your user into that group";
     "asmpatch::usb::no_streams",
-        "leave --transport out to use Bulk-Only; the host controller has no streams, or its driver switches them off";
+        ({"leave {} out to use Bulk-Only; " if "transport" ""}
+        "the host controller has no streams, or its driver switches them off");
     "asmpatch::usb::no_uas" | "asmpatch::virtual_unit::no_uas",
-        "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
+        ({"leave {} out to use Bulk-Only; " if "transport" ""} "the boot loader and units at a slow port have no UAS");
     "asmpatch::usb::not_replugged", (
         "udev applies its rules when a unit appears" ["let it read them again" "$ sudo udevadm control --reload"]
         "then " Replug);
@@ -403,17 +414,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::port_left_off",
         "unplug the hub from the host and from its own supply, wait five seconds, plug both in again. A tool that \
          switches ports of a hub, such as uhubctl, can switch this one on";
-    "asmpatch::usb::protocol", ("the unit breaks the protocol; " OtherCable ", or `--transport bot`");
+    "asmpatch::usb::protocol", ("the unit breaks the protocol; " OtherCable {", or {}" if "transport" "bot"});
     "asmpatch::usb::stale_rule", (
-        ["write them again, with `--usb-id` for an ID that asmpatch does not know" "udev | sudo tee \
-         /etc/udev/rules.d/70-asmpatch.rules"] ["then let udev read them" "$ sudo udevadm control --reload"]
+        ["write them again" "udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules"]
+        {"for an ID that asmpatch does not know, add {} to that" if "usb_ids"}
+        ["then let udev read them" "$ sudo udevadm control --reload"]
         "then plug the unit in again");
     "asmpatch::usb::stall", Replug;
     "asmpatch::usb::tag", "the unit was reset; run the command again";
     "asmpatch::usb::timeout", (
         "the unit was reset" ["if the next command fails too, see what of it hangs, and what helps" "doctor"]);
-    "asmpatch::usb::unavailable", "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
-    "asmpatch::virtual::dock", "name a virtual unit, as in `--device virtual:u`";
+    "asmpatch::usb::unavailable", ("on Linux /dev/bus/usb must be there"
+        {"; {} needs no USB at all" if "device" "virtual:DIR"});
+    "asmpatch::virtual::dock", ("name a virtual unit" {", as in {}" if "device" "virtual:u"});
     "asmpatch::virtual_unit::absent",
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
     "asmpatch::virtual_unit::busy", "wait for the other command to end, or name another folder";
@@ -424,11 +437,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::flash_size",
         "delete the file to start with a new unit, or name another folder";
     "asmpatch::virtual_unit::foreign",
-        "nothing was written there: name a new folder, or an empty one, as in `--device virtual:u`";
+        ("nothing was written there: name a new folder, or an empty one" {", as in {}" if "device" "virtual:u"});
     "asmpatch::virtual_unit::mute",
         "the practice image of an older asmpatch does not come up with this one: delete flash.bin in the unit's folder for \
          a new unit. To keep the flash and write another image, set `state = \"boot-loader\"` in its bridge.toml";
-    "asmpatch::virtual_unit::name", "name a folder with a shorter name, as in `--device virtual:u`";
+    "asmpatch::virtual_unit::name", ("name a folder with a shorter name" {", as in {}" if "device" "virtual:u"});
     "asmpatch::virtual_unit::not_replugged",
         "only `virtual serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_unit::not_served",

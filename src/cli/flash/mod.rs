@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs};
 use super::context::Context;
 use crate::cli::errors::Exit;
-use crate::cli::user_files;
+use crate::cli::user_files::{self, Wish};
 use crate::cli::verify;
 
 use crate::failure::in_file;
@@ -48,6 +48,7 @@ pub use writing_run::{Choice, WritingRun};
 )]
 pub struct Args {
     /// The image: a file, or the ID of a known image, such as ed4e39b, which is downloaded (`asmpatch download --list`).
+    /// Of a copy of a flash or a backup's folder, its firmware: the unit keeps its own configuration.
     #[arg(value_name = "FILE|ID")]
     file: PathBuf,
 
@@ -204,7 +205,9 @@ fn waivers(text: &str) -> Result<Waivers, String> {
 /// long (status 3), or nothing proves the image good (status 5). A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (named, file) = user_files::place(&args.file, context)?;
-    let image = user_files::image(&file)?;
+    let image = user_files::image(&file, Wish::Write)?;
+    // A backup's folder and a copy of a flash have the configuration of some unit, which may be this one.
+    let beside = backup_folder::describe_any(&args.file).ok();
     let receipt = user_files::receipt_of(&file, args.receipt.as_deref())?;
     let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(&file))?;
     let images = context.images(library);
@@ -232,14 +235,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     };
     let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
     let serial_given = args.serial.is_some() || args.serials.is_some();
-    let subject = NewFirmware { serial_given, ..NewFirmware::of(proof, unknown, blocks_from.as_ref()) };
+    let of_backup = NewFirmware::of(proof, unknown, blocks_from.as_ref());
+    let from_virtual = of_backup.from_virtual || beside.as_ref().is_some_and(|backup| backup.unit.is_virtual());
+    let subject = NewFirmware { from_virtual, serial_given, ..of_backup };
 
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let mut run = WritingRun::open(&args.writing, choice, context)?;
     let invoked = args.writing.invoked(Writes::Image, Some(named), args.config_from.clone());
-    let job = run.job(subject, images, source, invoked)?;
+    let mut job = run.job(subject, images, source, invoked)?;
+    job.beside = beside;
     let plan =
         |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
     let mut units = run.examine(|seen| plan(seen, None));

@@ -494,7 +494,7 @@ fn unit_json<'a>(
 ) -> UnitJson<'a> {
     let firmware = job.subject.firmware();
     let untouched = |failure: &AnyFailure| {
-        let error = ErrorJson::of(failure.coded(), &run.for_one(unit.location())).at(&unit.device);
+        let error = ErrorJson::of(failure.coded(), &run.for_one(unit.location(), &unit.device)).at(&unit.device);
         UnitErrorJson { error, left: StoppedState::Untouched, recovery: steps::instead(unit, run) }
     };
     let (report, error) = match &unit.outcome {

@@ -87,7 +87,7 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
         }
         Why::NewBoard => "if it is a new board, give it its first firmware",
         Why::OrOtherImage => "or another",
-        Why::See => "then see what it is",
+        Why::See => "see what it is",
         Why::ReadBack => "once it is back, read it back",
         Why::SeeFields => "see its fields",
         Why::CanStart => "see whether a GPU runtime can start",
@@ -154,7 +154,10 @@ fn marks(backup: &FiledBackup) -> Vec<String> {
     );
     marks.push(names.trim().to_owned());
     let date = backup.written.map(|time| format!(" on {}", user_files::time(time))).unwrap_or_default();
-    marks.push(format!("taken{date} at {}", unit.device));
+    marks.push(match unit.device.parse::<asm2464_host::bridge::Location>() {
+        Ok(_) => format!("taken{date} at {}", unit.device),
+        Err(_) => format!("{}{date}", unit.device),
+    });
     marks.push(match backup.block(BlockIndex::One) {
         Some(block) => format!("USB4 ID {}", to_hex(block.field(ConfigField::Usb4UniqueId), "")),
         None => "without a valid block 1".to_owned(),

@@ -119,6 +119,7 @@ impl<'a> WritingRun<'a> {
             devices: Arc::clone(&self.devices),
             allowed: args.allowed(),
             all_or_none: self.choice.all_or_none,
+            beside: None,
             earlier_backups: self.backup_places(),
             options: FlashOptions {
                 backup_into: if args.no_backup { None } else { Some(args.backup_place.folder()?) },
@@ -341,7 +342,7 @@ impl<'a> WritingRun<'a> {
 
     /// Prints a failure of one unit, with commands for that unit, and returns its exit status.
     fn report_of(&self, unit: &FlashUnit, failure: &(dyn Coded + 'static)) -> Exit {
-        errors::report(failure, &self.context.invocation.for_one(unit.location()))
+        errors::report(failure, &self.context.invocation.for_one(unit.location(), &unit.device))
     }
 
     /// Reports the outcome of a unit and returns its exit status.

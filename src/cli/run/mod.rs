@@ -26,7 +26,7 @@ use super::arguments::{PcapArgs, TransportArg};
 use super::context::Context;
 use super::errors::Exit;
 use super::print;
-use super::user_files::{self, code_address};
+use super::user_files::{self, Wish, code_address};
 
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.
 const TRACE_KEPT: usize = 20_000;
@@ -45,8 +45,8 @@ const TRACE_KEPT: usize = 20_000;
   asmpatch run fw.bin --symbols fw.map --profile fw.folded    write a profile
   flamegraph.pl fw.folded > fw.svg                            draw it")]
 pub struct Args {
-    /// The image.
-    #[arg(value_name = "FILE")]
+    /// The image: a file, or the ID of a known one, which is downloaded.
+    #[arg(value_name = "FILE|ID")]
     file: PathBuf,
 
     /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, followed
@@ -141,8 +141,9 @@ pub(super) enum EventKind {
 /// # Errors
 /// Fails if the file is not an image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't
 /// be written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let image = user_files::image(&args.file)?;
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let (_, file) = user_files::place(&args.file, context)?;
+    let image = user_files::image(&file, Wish::Look)?;
     let commands = commands::planned(args)?;
     let symbols = args.author.symbols(&args.file, &image)?;
     let speed = match args.speed {

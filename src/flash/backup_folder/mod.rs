@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
-use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
+use asm2464::flash::{BlockBytes, CONFIG_LEN, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind, Named, text};
 use asm2464_dock::atomic::{self, sync_folder};
 use asm2464_dock::file;
@@ -29,7 +29,6 @@ use serde::Deserialize;
 use super::backup::{BackedUpUnit, Backup};
 use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
-use crate::file_kind::flash_copy::CopyExtent;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
 mod filed;
@@ -260,8 +259,8 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     Ok(backup)
 }
 
-/// Reads a backup from its folder, or makes one of a copy of a flash: whole sectors of it, or its configuration page. A
-/// pointer gives the blocks alone.
+/// Reads a backup from its folder, or makes one of a copy of a flash, or of its beginning: at least its configuration page.
+/// A pointer gives the blocks alone.
 ///
 /// # Errors
 /// As for [`load`], and if a file is no such copy, or one without a valid block 0: a unit that got it would lose its
@@ -275,7 +274,7 @@ pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
     }
     let bytes = file::read_start(path, MAX_LOOKED_AT).map_err(unread(path))?;
     match FileKind::of(&bytes) {
-        FileKind::Flash(copy) if copy.extent() != CopyExtent::Part => {
+        FileKind::Flash(copy) if copy.bytes().len() >= CONFIG_LEN => {
             let extent = copy.extent();
             Backup::of_copy(&copy).ok_or_else(|| {
                 let shown = path.display().to_string();
@@ -308,6 +307,18 @@ pub fn describe(folder: &Path) -> Result<FiledBackup, BackupFolderError> {
     let written = date.or_else(|| fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok());
     let blocks = manifest.blocks(folder)?;
     Ok(FiledBackup { folder: folder.to_owned(), written, unit: manifest.unit, blocks, pointer: None })
+}
+
+/// Reads a backup, or a copy of a flash, without its firmware.
+///
+/// # Errors
+/// As for [`load_any`].
+pub fn describe_any(path: &Path) -> Result<FiledBackup, BackupFolderError> {
+    if !path.is_file() {
+        return describe(path);
+    }
+    let Backup { unit, blocks, .. } = load_any(path)?;
+    Ok(FiledBackup { folder: path.to_owned(), written: None, unit, blocks, pointer: None })
 }
 
 impl BackupManifest {

@@ -22,7 +22,7 @@ use asm2464_dock::user::host_name;
 use asm2464_dock::{atomic, file, toml_file};
 use serde::Deserialize;
 
-use super::{BackupFolderError, describe, load, no_backup, unread};
+use super::{BackupFolderError, describe, load, load_any, no_backup, unread};
 use crate::flash::backup::{BackedUpUnit, Backup};
 use crate::flash::fitting::FiledBackup;
 
@@ -168,7 +168,7 @@ impl FiledBackup {
     /// # Errors
     /// As [`load`]; [`BackupFolderError`] also for a pointer whose backup is not there.
     pub fn load(&self) -> Result<Backup, BackupFolderError> {
-        let Some(Pointer { host, .. }) = &self.pointer else { return load(&self.folder) };
+        let Some(Pointer { host, .. }) = &self.pointer else { return load_any(&self.folder) };
         let folder = self.folder.clone();
         let why = match within(PATIENCE, move || unlinked(&folder)) {
             Some(Ok(backup)) if backup.blocks == self.blocks => return Ok(backup),

@@ -115,6 +115,8 @@ pub struct FlashJob {
     pub all_or_none: bool,
     /// Where earlier backups are looked for.
     pub earlier_backups: BackupPlaces,
+    /// The backup, or the copy of a flash, of which the image is taken: its configuration may be the unit's own.
+    pub beside: Option<FiledBackup>,
     /// How each unit is written.
     pub options: FlashOptions,
     /// Stops the units at their next safe place.
@@ -357,7 +359,11 @@ impl FlashJob {
         if !examined(units).any(is_at_stake) {
             return;
         }
-        let filed = self.earlier_backups.search();
+        let mut filed = self.earlier_backups.search();
+        if let Some(beside) = &self.beside {
+            filed.backups.retain(|backup| backup.folder != beside.folder);
+            filed.backups.push(beside.clone());
+        }
         let mut at_stake: Vec<&mut Examined> =
             units.iter_mut().filter_map(|unit| unit.examined.as_mut().ok()).collect();
         at_stake.retain(|unit| is_at_stake(unit));
@@ -369,6 +375,9 @@ impl FlashJob {
                 backups.retain(|backup| backup.fit != Fit::Unconnected);
             }
             unread.clone_from(&filed.unread);
+            if let Some(beside) = &self.beside {
+                fitting::add_named(backups, &seen.attached, &seen.blocks, beside);
+            }
         }
     }
 

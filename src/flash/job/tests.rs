@@ -50,6 +50,7 @@ fn job(writes: Writes, names_blocks: bool) -> FlashJob {
         allowed: Allowed::default(),
         all_or_none: false,
         earlier_backups: BackupPlaces::default(),
+        beside: None,
         options: FlashOptions {
             backup_into: None,
             backup_elsewhere: Vec::new(),

@@ -92,6 +92,13 @@ impl VirtualUnit {
         atomic::write(&dir.join(SCENARIO_FILE), text.as_bytes())
     }
 
+    /// The keys of a folder's scenario that are set so that the unit is not like a sound dock with a card; none if there is
+    /// no scenario, or one that can't be read.
+    pub fn set_apart(dir: &Path) -> Vec<&'static str> {
+        let scenario = scenario_text(dir).and_then(|text| Scenario::parse(&text));
+        scenario.map(|scenario| scenario.set_apart()).unwrap_or_default()
+    }
+
     /// Whether another process, or another value in this one, has the folder's unit open.
     ///
     /// # Errors

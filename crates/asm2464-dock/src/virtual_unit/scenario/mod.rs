@@ -266,6 +266,19 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The keys that are set so that a verdict on the unit differs from one on a sound dock with a card.
+    pub(super) fn set_apart(&self) -> Vec<&'static str> {
+        let keys = [
+            ("behind", self.behind == Downstream::Nothing),
+            ("state", self.state != PowerOnState::default()),
+            ("speed", self.speed != Speed::default()),
+            ("speed-after-reset", self.speed_after_reset.is_some()),
+            ("pcie-link-lost-after", self.pcie_link_lost_after.is_some()),
+        ];
+        let own = keys.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key);
+        own.chain(self.recurring()).collect()
+    }
+
     /// The keys of what stops transfers again after each power-up.
     pub(super) fn recurring(&self) -> Vec<&'static str> {
         let FlashFaults { protection, jedec_id, .. } = self.flash;

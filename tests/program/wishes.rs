@@ -1,0 +1,199 @@
+//! What the user named, and what for: a file of another kind than a command takes, and what is set on a virtual unit.
+
+use std::fs;
+use std::path::Path;
+
+use super::process::{good, run, text};
+
+/// A folder with the virtual unit `u`, and `part.bin`: the beginning of its flash, up to the end of its image.
+fn with_copy() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    good(folder.path(), &["list", "--device", "virtual:u"]);
+    let flash = fs::read(folder.path().join("u/flash.bin")).unwrap();
+    let field: [u8; 4] = flash[0x100..0x104].try_into().unwrap();
+    let end = 0x100 + u32::from_le_bytes(field) as usize + 10;
+    assert!(!end.is_multiple_of(0x1000), "no whole sectors");
+    fs::write(folder.path().join("part.bin"), &flash[..end]).unwrap();
+    folder
+}
+
+/// Runs a command that must be refused with this code. Returns what it printed.
+fn refused(folder: &Path, words: &[&str], code: &str) -> String {
+    let output = run(folder, words);
+    let text = text(&output);
+    assert!(!output.status.success() && text.contains(&format!("asmpatch::{code}")), "{words:?}: {text}");
+    text
+}
+
+fn serial(folder: &Path, device: &str) -> String {
+    good(folder, &["config", "get", "serial", "--device", device])
+}
+
+#[test]
+fn a_copy_of_a_part_of_a_flash_gives_its_image_and_the_unit_keeps_its_identity() {
+    let folder = with_copy();
+    let folder = folder.path();
+    good(folder, &["virtual", "set", "factory=open", "--device", "virtual:o"]);
+    let own = serial(folder, "virtual:o");
+    let help = refused(folder, &["restore", "part.bin", "--device", "virtual:o", "--yes"], "flash::clone");
+    assert!(help.contains("\n            asmpatch flash part.bin --device virtual:o\n"), "{help}");
+    good(folder, &["flash", "part.bin", "--device", "virtual:o", "--yes"]);
+    assert_eq!(serial(folder, "virtual:o"), own);
+    for command in ["verify", "info", "run"] {
+        good(folder, &[command, "part.bin"]);
+    }
+}
+
+#[test]
+fn a_unit_that_lost_its_identity_is_not_written_without_the_one_in_the_copy_that_was_named() {
+    let folder = with_copy();
+    let folder = folder.path();
+    let erased = vec![0xFF; fs::read(folder.join("u/flash.bin")).unwrap().len()];
+    fs::write(folder.join("u/flash.bin"), erased).unwrap();
+    let words = ["flash", "part.bin", "--device", "virtual:u", "--yes", "--no-backup"];
+    let help = refused(folder, &words, "flash::own_backup");
+    let step = "asmpatch flash part.bin --config-from part.bin --device virtual:u";
+    assert!(help.contains(step) && help.contains("you named it"), "{help}");
+    good(folder, &["flash", "part.bin", "--config-from", "part.bin", "--device", "virtual:u", "--no-backup", "--yes"]);
+}
+
+#[test]
+fn the_folder_of_a_backup_is_its_firmware_for_each_command_that_takes_an_image() {
+    let folder = with_copy();
+    let folder = folder.path();
+    good(folder, &["backup", "--device", "virtual:u", "-o", "b"]);
+    good(folder, &["verify", "b"]);
+    let dry = good(folder, &["flash", "b", "--device", "virtual:other", "--dry-run"]);
+    assert!(dry.contains("nothing to do"), "{dry}");
+}
+
+#[test]
+fn an_image_in_the_second_slot_alone_comes_with_the_command_that_takes_it_out() {
+    let folder = with_copy();
+    let folder = folder.path();
+    let part = fs::read(folder.join("part.bin")).unwrap();
+    let mut second = vec![0xFF; 0x20000];
+    second.extend(&part);
+    fs::write(folder.join("second.bin"), second).unwrap();
+    let help = refused(folder, &["flash", "second.bin", "--device", "virtual:u"], "image::is_flash");
+    assert!(help.contains("asmpatch info second.bin --slot 2 -o second.slot-2.bin"), "{help}");
+    good(folder, &["info", "second.bin", "--slot", "2", "-o", "second.slot-2.bin"]);
+}
+
+#[test]
+fn the_practice_image_has_an_id_for_every_command_that_takes_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for words in [
+        &["info", "practice"][..],
+        &["run", "practice"],
+        &["disasm", "practice", "0x0"],
+        &["verify", "practice"],
+        &["patch", "practice", "-o", "p.bin"],
+        &["flash", "practice", "--device", "virtual:u", "--dry-run"],
+    ] {
+        good(folder, words);
+    }
+    refused(folder, &["unpatch", "practice", "-o", "q.bin"], "patch::not_patched");
+}
+
+#[test]
+fn an_address_and_standard_input_are_no_files_and_say_what_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let url = "http://127.0.0.1:1/AS_USB4_240417_85_00_00.zip";
+    for command in ["flash", "info", "verify"] {
+        let help = refused(folder, &[command, url], "file::address");
+        assert!(help.contains(&format!("asmpatch download 240417 --from {url}")), "{help}");
+        refused(folder, &[command, "-"], "file::standard_input");
+    }
+    let help = refused(folder, &["flash", "https://me:secret@host/240417.bin"], "file::address");
+    assert!(!help.contains("secret"), "{help}");
+}
+
+#[test]
+fn a_damaged_patched_image_is_made_again_by_its_receipt() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    good(folder, &["patch", "practice", "-o", "p.bin"]);
+    let mut image = fs::read(folder.join("p.bin")).unwrap();
+    image[0x1000] ^= 1;
+    fs::write(folder.join("p.bin"), image).unwrap();
+    for words in [&["flash", "p.bin", "--device", "virtual:u"][..], &["verify", "p.bin"]] {
+        let help = text(&run(folder, words));
+        assert_eq!(help.matches("    asmpatch patch practice -o p-2.bin\n").count(), 1, "{help}");
+    }
+    good(folder, &["patch", "practice", "-o", "p-2.bin"]);
+}
+
+#[test]
+fn a_printed_patch_writes_where_nothing_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("patched.bin"), "mine").unwrap();
+    let page = text(&run(folder, &["doctor", "--device", "virtual:u"]));
+    assert!(page.contains("asmpatch patch 240417 -o patched-2.bin\n"), "{page}");
+    assert!(page.contains("asmpatch flash patched-2.bin --device virtual:u\n"), "{page}");
+}
+
+#[test]
+fn what_is_set_on_a_virtual_unit_stands_below_each_verdict_with_the_command_that_takes_it_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assert!(!text(&run(folder, &["doctor", "--device", "virtual:u"])).contains("bridge.toml sets"));
+    good(folder, &["virtual", "set", "state=boot-loader", "speed=high", "--device", "virtual:u"]);
+    let line = "virtual:u: its bridge.toml sets state, speed; without:\n    asmpatch virtual set state= speed= --device virtual:u\n";
+    for command in ["doctor", "list"] {
+        assert!(text(&run(folder, &[command, "--device", "virtual:u"])).ends_with(line), "{command}");
+    }
+    let quiet = text(&run(folder, &["doctor", "--device", "virtual:u", "--json"]));
+    assert!(!quiet.contains("bridge.toml sets"), "{quiet}");
+    good(folder, &["virtual", "set", "state=", "speed=", "--device", "virtual:u"]);
+    assert!(!text(&run(folder, &["doctor", "--device", "virtual:u"])).contains("bridge.toml sets"));
+}
+
+#[test]
+fn a_serial_number_that_is_set_on_a_unit_that_exists_comes_with_the_command_that_changes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let set = ["virtual", "set", "serial=NEW", "--device", "virtual:u"];
+    assert!(!good(folder, &set).contains("config set"));
+    assert_eq!(serial(folder, "virtual:u"), "NEW\n");
+    let again = good(folder, &["virtual", "set", "serial=NEXT", "--device", "virtual:u"]);
+    assert!(again.ends_with("    asmpatch config set serial=NEXT --device virtual:u\n"), "{again}");
+}
+
+#[test]
+fn advice_on_a_unit_of_several_that_could_not_be_examined_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    good(folder, &["virtual", "set", "fault=[{kind=\"timeout\",times=99}]", "--device", "virtual:b"]);
+    let words = ["flash", "practice", "--device", "virtual:a", "--device", "virtual:b", "--yes"];
+    let output = text(&run(folder, &words));
+    assert!(output.contains("asmpatch doctor --device virtual:b\n"), "{output}");
+    assert!(!output.contains("asmpatch doctor\n"), "{output}");
+}
+
+#[test]
+fn a_failure_after_a_json_document_is_no_second_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let words = ["bench", "--path", "e4-255", "--seconds", "0.05", "--min-mb-s", "e4-255=100000", "--json"];
+    let output = run(folder, &[&words[..], &["--device", "virtual:u"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let documents: Vec<_> =
+        serde_json::Deserializer::from_slice(&output.stdout).into_iter::<serde_json::Value>().collect();
+    assert_eq!(documents.len(), 1, "{}", text(&output));
+    assert!(documents[0].is_ok() && String::from_utf8_lossy(&output.stderr).contains("asmpatch::bench::floor"));
+}
+
+#[test]
+fn a_report_names_each_step_once_and_no_command_of_this_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run(folder, &["doctor", "--device", "virtual:u", "--report", "r.json"]);
+    let page = text(&run(folder, &["doctor", "--from", "r.json"]));
+    assert!(!page.contains("\n            asmpatch "), "{page}");
+    let lines: Vec<&str> = page.lines().collect();
+    assert!(lines.windows(2).all(|two| two[0] != two[1]), "{page}");
+}

@@ -167,15 +167,16 @@ fn everywhere(command: &Command) -> String {
     let width = terminal::text_width(terminal::stdout_width());
     let mut text = format!("{header}Options of every command:{header:#}\n");
     for arg in command.get_arguments().filter(|arg| arg.is_global_set()) {
-        let short = arg.get_short().map_or_else(|| "    ".to_owned(), |short| format!("-{short}, "));
+        let short = arg.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
         let long = arg.get_long().unwrap_or_default();
         let value = match arg.get_value_names() {
             Some([name, ..]) if arg.get_action().takes_values() => format!(" <{name}>"),
             _ => String::new(),
         };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        text += &terminal::fold(&format!("  {:<23} {help}\n", format!("{short}--{long}{value}")), width);
+        text += &terminal::fold(&format!("  {:<19}  {help}\n", format!("{short}--{long}{value}")), width);
     }
+    text.truncate(text.trim_end().len());
     text
 }
 

@@ -17,6 +17,8 @@ mod program {
     mod download;
     mod field_files;
     mod firmware_authors;
+    #[cfg(unix)]
+    mod fix;
     mod flash;
     #[cfg(unix)]
     mod follower;

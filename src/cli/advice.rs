@@ -16,7 +16,7 @@ use asm2464_host::usb::sysfs::{DevicePort, Forwarder};
 use super::errors;
 use super::invocation::{Command, Effect, Invocation, own_and_tail};
 use super::line::Line;
-use super::worded_step::WordedStep;
+use super::worded_step::{Follows, Lacking, WordedStep};
 use crate::advice::{Advice, Hands};
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE, Source};
 use crate::runtimes::{OPEN_RUNTIME, PATCHED_RUNTIME};
@@ -339,8 +339,11 @@ impl Words<'_> {
                     let again = self.run.again().without(id).without("all");
                     let values =
                         if *is_each { values.into_iter().map(|value| vec![value]).collect() } else { vec![values] };
-                    for values in values {
+                    for (index, values) in values.into_iter().enumerate() {
                         self.command(*purpose, &again.clone().or_with(id, values));
+                        if let Some(step) = self.steps.last_mut().filter(|_| index > 0) {
+                            step.follows = Some(Follows::Instead);
+                        }
                     }
                 }
                 _ => {
@@ -372,7 +375,7 @@ impl Words<'_> {
         let (own, tail) = own_and_tail(line);
         let system = own.strip_prefix("$ ");
         let mut words = Vec::new();
-        let mut lacks_value = false;
+        let mut missing = Vec::new();
         for word in system.unwrap_or(own).split(' ') {
             let Some(slot) = word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) else {
                 words.push(OsString::from(word));
@@ -382,11 +385,12 @@ impl Words<'_> {
                 Values::Are(values) => words.extend(values),
                 Values::OfAnotherKind => return,
                 Values::Unknown => {
-                    lacks_value = true;
+                    missing.push(words.len());
                     words.push(slot.into());
                 }
             }
         }
+        let lacks_value = !missing.is_empty();
         if system.is_none() {
             let (again, command) = (self.run.again(), Command::of(words.iter().cloned(), tail));
             let completed = self.run.completed(command.clone());
@@ -401,9 +405,13 @@ impl Words<'_> {
         }
         self.end_text();
         let line = words.iter().map(shell::word).collect::<Vec<_>>().join(" ") + tail;
+        let lacks = match missing.as_slice() {
+            [at] if system.is_none() && tail.is_empty() => Some(Lacking { words, at: *at }),
+            _ => None,
+        };
         self.steps.push(match lacks_value {
             // No shell runs it without `asmpatch`.
-            true => WordedStep::lacking(format!("{purpose}: `{line}`")),
+            true => WordedStep { lacks, ..WordedStep::lacking(format!("{purpose}: `{line}`")) },
             false => WordedStep::run(purpose, line),
         });
     }
@@ -564,7 +572,7 @@ mod tests {
 
     use super::*;
     use crate::advice::Applicability;
-    use crate::cli::worded_step::{Follows, StepCommand, lines};
+    use crate::cli::worded_step::{StepCommand, lines};
 
     #[test]
     fn what_hands_can_do_depends_on_whether_the_unit_is_a_dock() {
@@ -657,6 +665,26 @@ mod tests {
         assert_eq!(follows(Advice::FlashForRuntime), [None, instead, then, None]);
         assert_eq!(follows(Advice::EndRuntimeAndRestart), [None, then]);
         assert_eq!(follows(Advice::ReleaseHolder("0000:04:00.0".to_owned())), [None, then, then, None]);
+    }
+
+    #[test]
+    fn each_unit_that_may_be_meant_is_a_way_of_one_choice() {
+        let ports = ["3-1", "3-2"].map(|port| Named::Port(port.to_owned()));
+        let run = Invocation::parse(["asmpatch", "doctor", "--fix"]).unwrap();
+        let steps = errors::steps_by_code("asmpatch::device::several", &ports, &run);
+        let lines: Vec<String> = steps.iter().filter_map(WordedStep::line).collect();
+        assert_eq!(lines, ["asmpatch doctor --fix --device 3-1", "asmpatch doctor --fix --device 3-2"]);
+        assert_eq!(steps.iter().map(|step| step.follows).collect::<Vec<_>>(), [None, Some(Follows::Instead)]);
+    }
+
+    #[test]
+    fn a_step_that_lacks_one_value_can_be_completed() {
+        let run = Invocation::default();
+        let steps = worded(&[AdvicePart::Run { purpose: "set it", line: "config set {FIELD=VALUE}" }], &run, &[]);
+        let lacks = steps[0].lacks.as_ref().unwrap();
+        assert_eq!(lacks.with("serial=A b").words(), ["asmpatch", "config", "set", "serial=A b"]);
+        let two = worded(&[AdvicePart::Run { purpose: "go", line: "wrap {FILE} -o {OUT}" }], &run, &[]);
+        assert_eq!(two[0].lacks, None);
     }
 
     #[test]

@@ -352,7 +352,7 @@ pub struct DeviceArgs {
 }
 
 /// The option that says where USB traffic is recorded.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct PcapArgs {
     /// Record the unit's USB traffic into this file (pcapng, for Wireshark). The file has everything that moves: serial
     /// number, firmware, data. Replaces an earlier capture, and no other file.

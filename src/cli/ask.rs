@@ -15,6 +15,9 @@ use super::{line, print};
 /// How often to check for Ctrl-C while nobody answers.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How many wrong answers a question takes.
+pub const TRIES: usize = 3;
+
 /// The error's kind and code if the answer is no.
 pub const DECLINED: Label = Kind::Refused.code("asmpatch::flash::declined");
 
@@ -49,14 +52,15 @@ pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailu
     Ok(means_yes(&answer(&format!("{question} [y/N]"), interrupt)?.unwrap_or_default()))
 }
 
-/// Asks for a number from 1 to `most`, again after any other answer. `None` if the answer is empty, or none can be read.
+/// Asks for a number from 1 to `most`, again after another answer. `None` if the answer is empty or no, if none can be
+/// read, and after [`TRIES`] wrong ones.
 ///
 /// # Errors
 /// Fails on Ctrl-C.
 pub fn number(question: &str, most: usize, interrupt: Interrupt<'_>) -> Result<Option<usize>, AnyFailure> {
-    loop {
+    for _ in 0..TRIES {
         let Some(line) = answer(question, interrupt)? else { return Ok(None) };
-        if line.trim().is_empty() {
+        if matches!(line.trim().to_ascii_lowercase().as_str(), "" | "n" | "no") {
             return Ok(None);
         }
         match number_in(&line, most) {
@@ -64,6 +68,17 @@ pub fn number(question: &str, most: usize, interrupt: Interrupt<'_>) -> Result<O
             None => errln!("type a number from 1 to {most}, or only Enter"),
         }
     }
+    Ok(None)
+}
+
+/// Asks for a text. `None` if the answer is empty, or none can be read.
+///
+/// # Errors
+/// Fails on Ctrl-C.
+pub fn text(question: &str, interrupt: Interrupt<'_>) -> Result<Option<String>, AnyFailure> {
+    let line = answer(question, interrupt)?.unwrap_or_default();
+    let line = line.trim();
+    Ok(if line.is_empty() { None } else { Some(line.to_owned()) })
 }
 
 /// The number from 1 to `most` in an answer.

@@ -2,16 +2,18 @@
 
 use std::env;
 use std::io::IsTerminal as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
 use asm2464_chip::chip::ProofBudget;
+use asm2464_host::bridge::Location;
 use clap::ColorChoice;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::invocation::Invocation;
 use super::log::LogArgs;
+use super::worded_step::WordedStep;
 use super::{interrupt, terminal};
 use crate::image::Images;
 use crate::patch::Library;
@@ -29,6 +31,19 @@ pub struct Context {
     pub(super) json: bool,
     /// The command that was run.
     pub(super) invocation: Arc<Invocation>,
+    /// What it leaves to a command that runs it.
+    left: Mutex<Left>,
+}
+
+/// What a command leaves to the command that runs it, beside what it prints.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Where the unit is now, if the command knows it.
+    pub location: Option<Location>,
+    /// The steps that it has printed after a write that was refused or stopped.
+    pub steps: Vec<WordedStep>,
+    /// Whether it has begun to write a flash, or found there what it was to write.
+    pub has_begun: bool,
 }
 
 /// Shortens a digest to its first 16 digits.
@@ -52,12 +67,30 @@ impl Context {
             is_logged: log.is_on_stderr(),
             json,
             invocation: Arc::new(invocation),
+            left: Mutex::default(),
         }
     }
 
     /// The settings of a command that this one runs, with its own command line.
     pub fn of_step(&self, json: bool, invocation: Invocation) -> Self {
-        Self { is_quiet: self.is_quiet || json, json, invocation: Arc::new(invocation), ..*self }
+        Self {
+            is_quiet: self.is_quiet || json,
+            is_verbose: self.is_verbose,
+            is_logged: self.is_logged,
+            json,
+            invocation: Arc::new(invocation),
+            left: Mutex::default(),
+        }
+    }
+
+    /// Notes what the command leaves.
+    pub fn leave(&self, note: impl FnOnce(&mut Left)) {
+        note(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Takes what the command has left.
+    pub fn taken_left(&self) -> Left {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns a digest as a person reads it: its first 16 digits, or all of them with `--verbose`.

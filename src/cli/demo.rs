@@ -1,5 +1,6 @@
 //! The `asmpatch demo` command: runs the commands of the whole trip on a virtual unit.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Cursor, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,6 @@ use asm2464_dock::staged::StagedFolder;
 use asm2464_dock::virtual_unit::{FirmwareCounts, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Port as _, TransportKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
-use clap::FromArgMatches as _;
 use indicatif::HumanCount;
 use owo_colors::OwoColorize as _;
 use serde_json::Value;
@@ -29,8 +29,7 @@ use zip::write::SimpleFileOptions;
 use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
 use crate::cli::help::ROADS;
-use crate::cli::invocation::Invocation;
-use crate::cli::{Cli, dispatch, interrupt, print};
+use crate::cli::{interrupt, run_command};
 
 /// Show the whole trip with nothing attached and no network.
 ///
@@ -270,27 +269,13 @@ fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
 /// Runs a step's command as the program does, and returns its JSON document. With `--verbose` it prints its own text
 /// instead.
 fn command(step: &DemoStep, context: &Context) -> Result<Value, AnyFailure> {
-    let is_json = !context.is_verbose;
-    let mut words = vec!["asmpatch"];
-    words.extend(step.line.split(' '));
-    if is_json {
-        words.push("--json");
-    }
-    let refused = |error: clap::Error| check_failed(error.to_string());
-    let matches = super::command().try_get_matches_from(words.iter().copied()).map_err(refused)?;
-    let run = Invocation::of(&matches);
-    let command = Cli::from_arg_matches(&matches).map_err(refused)?.command;
-    let context = context.of_step(is_json, run);
-    let (ended, said) = if is_json {
-        print::collect(|| dispatch(command, &context).0)
-    } else {
-        (dispatch(command, &context).0, String::new())
-    };
-    let ended = ended?;
+    let words: Vec<OsString> = ["asmpatch"].into_iter().chain(step.line.split(' ')).map(OsString::from).collect();
+    let ran = run_command(&words, context, !context.is_verbose).map_err(|error| check_failed(error.to_string()))?;
+    let ended = ran.outcome?;
     if ended != step.ends {
         return Err(check_failed(format!("`asmpatch {}` ended as {ended:?}, not as {:?}", step.line, step.ends)));
     }
-    Ok(serde_json::from_str(&said).unwrap_or_default())
+    Ok(serde_json::from_str(&ran.said).unwrap_or_default())
 }
 
 fn proved(step: &str, text: &str) {
@@ -329,7 +314,7 @@ fn next(context: &Context, kept: Option<&Path>) {
     outln!("");
     outln!("{}", "With a real dock".bold());
     print::out(ROADS.lines());
-    outln!("Then: `asmpatch doctor` (can a runtime start?), `asmpatch bench` (how fast?)");
+    outln!("Led step by step: `asmpatch doctor --fix`; then `asmpatch bench` (how fast?)");
     let whole = if context.is_verbose { "" } else { "Each step whole: `asmpatch demo -v`. " };
     outln!("{whole}Read on: `asmpatch help first-steps`");
     outln!("A stopped flash can be finished or undone: `asmpatch help recovery`");

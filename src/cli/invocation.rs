@@ -96,6 +96,7 @@ const CLASSES: &[(ArgClass, &[&str])] = &[
             "serials",
             "stock_identity",
             "no_write",
+            "fix",
             "expect",
             "level",
             "assign",
@@ -570,6 +571,14 @@ impl Command {
     /// The subcommand: `config set`.
     pub fn subcommand(&self) -> &str {
         &self.subcommand
+    }
+
+    /// The only value of the argument with this ID.
+    pub fn value(&self, id: &str) -> Option<&OsStr> {
+        match self.given.iter().find(|given| given.spec.id == id)?.values.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 
     fn specs(&self) -> &'static [Spec] {

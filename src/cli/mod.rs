@@ -168,6 +168,36 @@ fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFailure>
     }
 }
 
+/// A command that another one has run.
+struct RunCommand {
+    /// How it ended.
+    outcome: Result<Exit, AnyFailure>,
+    /// What it has printed to stdout, if that was to be JSON.
+    said: String,
+    /// Its settings, with what it has left.
+    context: Context,
+}
+
+/// Runs a command in this process as the program does, from its words, the program's name first. With `json` it prints
+/// nothing, and its document is returned.
+///
+/// # Errors
+/// Fails if the words are no command.
+fn run_command(words: &[OsString], context: &Context, json: bool) -> Result<RunCommand, clap::Error> {
+    let mut words = words.to_vec();
+    if json {
+        // Before `--`, behind which all are operands.
+        let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        words.insert(at, "--json".into());
+    }
+    let matches = command().try_get_matches_from(words)?;
+    let command = Cli::from_arg_matches(&matches)?.command;
+    let context = context.of_step(json, Invocation::of(&matches));
+    let run = || dispatch(command, &context).0;
+    let (outcome, said) = if json { print::collect(run) } else { (run(), String::new()) };
+    Ok(RunCommand { outcome, said, context })
+}
+
 /// Returns the clap command, for man pages and completions.
 pub fn command() -> clap::Command {
     help::arranged(arguments::with_unit_of_environment(Cli::command()))

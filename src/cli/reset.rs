@@ -119,6 +119,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let report = report?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
+    context.leave(|left| left.location = Some(port.location()));
     if args.json {
         print::json(&ResetJson { device: &device, report: &report, helped: report.helped() });
     } else {

@@ -797,7 +797,7 @@ mod tests {
         let refused = |path: &Path| {
             let error = image(path, Wish::Look).unwrap_err();
             let steps = errors::steps(error.coded(), &Invocation::default());
-            let commands: Vec<String> = steps.into_iter().filter_map(|step| Some(step.command?.to_string())).collect();
+            let commands: Vec<String> = steps.into_iter().filter_map(|step| step.line()).collect();
             (error.code(), error.to_string(), commands)
         };
         let digest = "9520fde0bf43d499c07abd0a09b74e94d8a7cc3d610f577b7a4e218ab8a378e9";

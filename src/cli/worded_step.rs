@@ -3,6 +3,7 @@
 //! A step of asmpatch's own has its command as it was put together, so that whoever runs it needs no shell and reads no
 //! text. What it prints is made from that. Its words are [lines](Line), which text from outside can't end.
 
+use std::ffi::OsString;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -32,6 +33,27 @@ pub struct WordedStep {
     /// The folder of the earlier backup that the command uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
+    /// One of asmpatch's own commands that lacks one value.
+    #[serde(skip)]
+    pub lacks: Option<Lacking>,
+}
+
+/// A command that lacks one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    /// Its words without the program's name. The one at `at` stands for the value.
+    pub words: Vec<OsString>,
+    /// Which word is missing.
+    pub at: usize,
+}
+
+impl Lacking {
+    /// The command with this value.
+    pub fn with(&self, value: &str) -> Command {
+        let mut words = self.words.clone();
+        words[self.at] = value.into();
+        Command::of(words, "")
+    }
 }
 
 /// How a step goes with the one before it.
@@ -90,7 +112,15 @@ impl Serialize for StepCommand {
 
 impl WordedStep {
     fn told(purpose: impl fmt::Display, applicability: Applicability, command: Option<StepCommand>) -> Self {
-        Self { purpose: Line::of(purpose), applicability, follows: None, question: None, command, backup: None }
+        Self {
+            purpose: Line::of(purpose),
+            applicability,
+            follows: None,
+            question: None,
+            command,
+            backup: None,
+            lacks: None,
+        }
     }
 
     /// A step that you take by hand.

@@ -75,6 +75,20 @@ impl Diagnosis {
     }
 }
 
+/// Why a GPU runtime may be at work on a unit, which a restart would cut off; `None` if nothing shows one.
+pub fn at_work(facts: &Facts) -> Option<String> {
+    if let Some((file, holder)) = facts.host.locks.first() {
+        return Some(format!("{holder} holds {}, a GPU runtime's lock on the unit", file.shown()));
+    }
+    if matches!(facts.pipes, Asked::Is(PipeState::Busy(_))) {
+        return Some("a runtime may be at work: the SRAM's DMA waits for data".to_owned());
+    }
+    match facts.storage.as_ref()?.behind() {
+        Behind::Initialised(_) => Some("a GPU runtime has initialised the unit, and may be at work".to_owned()),
+        _ => None,
+    }
+}
+
 const LINK: &str = "PCIe link";
 const GPU: &str = "GPU";
 const PIPES: &str = "bulk pipes";

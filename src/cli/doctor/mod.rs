@@ -1,5 +1,6 @@
 //! The `asmpatch doctor` command: checks whether a GPU runtime could start on a unit.
 
+pub(super) mod fix;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use std::{fs, iter};
 use super::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, each_port};
 use crate::advice::Applicability;
 use crate::doctor::{
-    Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, diagnose, diagnose_tunnels, examine,
+    Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, at_work, diagnose, diagnose_tunnels, examine,
 };
 use crate::fetch::{DEFAULT_IMAGE, OPEN_IMAGE};
 use crate::file_kind::{FileKind, MAX_TEXT};
@@ -35,6 +36,7 @@ use asm2464_host::usb::sysfs::{PciPort, Sysfs, TunnelledDevice, TunnelledDock, T
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
+use self::fix::plan::Finding;
 use super::context::Context;
 use super::worded_step::{WordedStep, lines};
 use super::{advice, print, user_files};
@@ -52,11 +54,17 @@ use crate::cli::invocation::Invocation;
 ///
 /// On Linux, without --device, it also looks at a dock on USB4 or Thunderbolt, which is no USB device there:
 /// authorisation, NVM, suspended ports, PCIe link, and the GPU with its driver. It only reads.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --all --json\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --fix\n  asmpatch doctor --all --json\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
 )]
 pub struct Args {
+    /// Take the steps that help, one after the other, until a GPU runtime can start: runs asmpatch's own commands, which
+    /// ask before they write, and waits for what you do by hand. Asks before each step that is not certain, or that
+    /// permits something. Without a terminal, and with --json, does only steps that ask nothing and write no flash.
+    #[arg(long, conflicts_with_all = ["all", "from", "report", "no_write", "pcap"])]
+    fix: bool,
+
     /// Write nothing to the unit. Then doctor doesn't know whether the bulk pipes of open firmware move data, and doesn't
     /// see devices behind PCIe bridges without bus numbers.
     #[arg(long)]
@@ -150,6 +158,26 @@ impl WordedDiagnosis {
         Self { lines: worded, runtime, because }
     }
 
+    /// What keeps a runtime from starting, with the steps that help.
+    fn findings(&self) -> Vec<Finding> {
+        let decides =
+            |line: &&WordedLine| line.line.verdict >= Verdict::Unknown && self.because.contains(&line.line.topic);
+        let is_bad = self.lines.iter().any(|line| line.line.verdict == Verdict::Bad);
+        let deciding = self.lines.iter().filter(decides).filter(|line| !is_bad || line.line.verdict == Verdict::Bad);
+        let finding = |WordedLine { line, steps, .. }: &WordedLine| Finding {
+            topic: line.topic.to_owned(),
+            found: line.found.clone(),
+            steps: steps.clone(),
+        };
+        deciding.map(finding).collect()
+    }
+
+    /// The same without what to do.
+    fn without_advice(&self) -> Self {
+        let lines = self.lines.iter().map(|line| WordedLine { advice: None, ..line.clone() });
+        Self { lines: lines.collect(), ..self.clone() }
+    }
+
     /// Prints the page: a heading, a line for each finding, and whether a runtime can start.
     fn print(&self, heading: &impl Display, is_whole: bool) {
         shown(heading, self, is_whole).iter().for_each(|line| outln!("{line}"));
@@ -195,6 +223,15 @@ pub(super) struct DoctorJson {
     /// and with --device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnel_ports: Vec<PciPort>,
+    /// The heading of its page.
+    #[serde(skip)]
+    heading: String,
+    /// Why a runtime may be at work on the unit, if one may be.
+    #[serde(skip)]
+    at_work: Option<String>,
+    /// Takes out what is set for a virtual unit and comes again with each power-up.
+    #[serde(skip)]
+    take_out: Option<WordedStep>,
 }
 
 impl print::Document for DoctorJson {
@@ -229,15 +266,32 @@ fn facts_in(path: &Path) -> Result<Facts, AnyFailure> {
 /// Fails if no unit is found, several are found and none is selected, a report can't be written, or on Ctrl-C. Problems
 /// of a unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let interrupt = interrupt::install();
-    let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
-    let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect };
+    if args.fix {
+        return fix::run(args, context);
+    }
+    interrupt::install();
     if let Some(path) = &args.from {
-        return diagnose_report(path, wanted, args.json);
+        let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
+        return diagnose_report(path, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect }, args.json);
     }
     if let Some(path) = &args.report {
         user_files::refuse_existing(path, args.force || is_report(path))?;
     }
+    let documents = look(args, context, !args.json)?;
+    match documents.as_slice() {
+        _ if !args.json => {}
+        [only] if !args.all => print::json(only),
+        several => print::json_each(several),
+    }
+    Ok(worst(&documents))
+}
+
+/// Examines the units and, without --device, what is connected over USB4 and Thunderbolt. `is_shown` prints each page as
+/// soon as it is known.
+fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson>, AnyFailure> {
+    let interrupt = interrupt::install();
+    let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
+    let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect };
     let images = Images::from(PatchDirs::default().load()?);
     let recording = args.pcap.start()?;
     let (mut ports, tunnels) = match each_port(&args.device, args.all, &args.ids, recording.capture()) {
@@ -262,7 +316,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if facts.unit.state == BridgeState::BootLoader {
             document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
-        if !args.json {
+        let set = port.set_faults();
+        if !set.is_empty() {
+            let step = NextStep::new(Why::WithoutFaults, Act::TakeOut(set));
+            document.take_out = Some(WordedStep::of(&step, &context.invocation.at(&facts.unit.location)));
+        }
+        if is_shown {
             if !documents.is_empty() {
                 outln!("");
             }
@@ -278,12 +337,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let heading = tunnels_heading(&tunnels, has_units);
         let diagnosis = diagnose_tunnels(&tunnels, &gpus, args.expect, has_units);
         let diagnosis = WordedDiagnosis::of(diagnosis, &Invocation::default());
-        if !args.json {
+        if is_shown {
             diagnosis.print(&heading, true);
         }
         match documents.as_mut_slice() {
             [only] if !args.all => only.usb4 = Some(diagnosis),
-            _ => documents.push(DoctorJson::without_unit(diagnosis)),
+            _ => documents.push(DoctorJson { heading, ..DoctorJson::without_unit(diagnosis) }),
         }
         if let Some(last) = documents.last_mut() {
             last.tunnelled = tunnels.devices;
@@ -291,12 +350,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             last.tunnel_ports = tunnels.ports;
         }
     }
-    match documents.as_slice() {
-        _ if !args.json => {}
-        [only] if !args.all => print::json(only),
-        several => print::json_each(several),
-    }
-    Ok(worst(&documents))
+    Ok(documents)
 }
 
 /// The exit status of several units and of USB4: the worst one.
@@ -374,6 +428,9 @@ impl DoctorJson {
             tunnelled: Vec::new(),
             tunnelled_docks: Vec::new(),
             tunnel_ports: Vec::new(),
+            heading: String::new(),
+            at_work: None,
+            take_out: None,
         }
     }
 
@@ -384,8 +441,20 @@ impl DoctorJson {
             unit: Some(facts.unit.clone()),
             part_revision: facts.part_revision.answer().copied(),
             flash_part: facts.flash_part.answer().copied(),
+            heading: facts.unit.to_string(),
+            at_work: at_work(facts),
             ..Self::without_unit(diagnosis)
         }
+    }
+
+    /// What keeps a runtime from starting, with the steps that help. What is set for a virtual unit comes again with each
+    /// power-up, so that is taken out first, except that it doesn't decide which firmware the unit runs.
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.diagnosis.findings();
+        for finding in findings.iter_mut().filter(|finding| finding.topic != "firmware") {
+            finding.steps.splice(0..0, self.take_out.clone());
+        }
+        findings
     }
 
     /// Adds what gives a unit in its boot loader its firmware again, as the advice on its firmware.

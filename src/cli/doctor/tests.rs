@@ -487,6 +487,18 @@ fn the_governor_powersave_and_the_holder_of_a_runtimes_lock_are_only_noted() {
 }
 
 #[test]
+fn a_runtime_may_be_at_work_while_it_holds_its_lock_or_the_sram_waits() {
+    let image = practice::open_image();
+    let mut seen = examined("factory = \"open\"\n", &image, DoctorOptions::default());
+    assert_eq!(doctor::at_work(&seen), None);
+    seen.pipes = Asked::Is(PipeState::Busy(1));
+    assert!(doctor::at_work(&seen).unwrap().contains("the SRAM's DMA waits"));
+    let holder = Process { pid: 41, command: "python3".to_owned() };
+    seen.host.locks = vec![("/tmp/am_usb:3-7.lock".into(), holder)];
+    assert!(doctor::at_work(&seen).unwrap().starts_with("process 41 (python3) holds /tmp/am_usb:3-7.lock"));
+}
+
+#[test]
 fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_with_the_reset() {
     let page = page("bulk-hangs = true\n", &practice::image(), DoctorOptions::default());
     let pipes = line(&page, "bulk pipes");

@@ -34,6 +34,7 @@ impl WordedStep {
             question: only_if.as_ref().map(|backup| Line::of(question(backup))),
             command: command(act, run).map(StepCommand::from),
             follows: None,
+            lacks: None,
             // If the folder's path is not Unicode, only the command names it.
             backup: earlier_backup(why, act).and_then(Path::to_str).map(str::to_owned),
         }

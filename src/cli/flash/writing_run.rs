@@ -32,7 +32,7 @@ use crate::cli::advice::AdvicePart;
 use crate::cli::arguments::{self, BackupPlace, Recording, opened};
 use crate::cli::ask;
 use crate::cli::bench::{self, SelfTest};
-use crate::cli::context::{Context, Deadlines};
+use crate::cli::context::{Context, Deadlines, Left};
 use crate::cli::errors::{self, Advised, Exit};
 use crate::cli::interrupt;
 use crate::cli::invocation::Invocation;
@@ -345,8 +345,28 @@ impl<'a> WritingRun<'a> {
         errors::report(failure, &self.context.invocation.for_one(unit.location(), &unit.device))
     }
 
+    /// Leaves the unit's place, and the steps after a write that was refused or stopped, to the command that runs this one.
+    fn leave(&self, unit: &FlashUnit) {
+        let run = &self.context.invocation;
+        let (location, steps, has_begun) = match &unit.outcome {
+            UnitOutcome::Written(report) => (Some(&report.location), Vec::new(), true),
+            UnitOutcome::Unchanged => (unit.location(), Vec::new(), true),
+            UnitOutcome::Stopped(_, failure) => {
+                let location = &failure.unit.location;
+                (Some(location), WordedStep::each(&failure.steps, &run.at(location)), true)
+            }
+            UnitOutcome::Refused(failure) => {
+                let instead = steps::instead(unit, run);
+                (None, if instead.is_empty() { errors::steps(failure.coded(), run) } else { instead }, false)
+            }
+            UnitOutcome::Write | UnitOutcome::Spared(..) => (None, Vec::new(), false),
+        };
+        self.context.leave(|left| *left = Left { location: location.cloned(), steps, has_begun });
+    }
+
     /// Reports the outcome of a unit and returns its exit status.
     fn report(&self, unit: &FlashUnit, job: &FlashJob, several: bool) -> Exit {
+        self.leave(unit);
         match &unit.outcome {
             UnitOutcome::Write | UnitOutcome::Unchanged => Exit::Done,
             UnitOutcome::Written(report) => {

@@ -9,6 +9,7 @@
 mod access;
 mod disks;
 mod host;
+mod snapshot;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests;

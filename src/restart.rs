@@ -562,7 +562,8 @@ fn examine(
 fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut UnitCondition) {
     let steps = if looks_behind { LINK_STEPS } else { 0 };
     let mut patience = interrupt;
-    match Pcie::new(unit, &mut patience).wait_for_link(steps, LINK_STEP_MS) {
+    let mut pcie = Pcie::new(unit, &mut patience);
+    match pcie.trained_link().and_then(|_| pcie.wait_for_link(steps, LINK_STEP_MS)) {
         Ok(()) => {}
         Err(PcieError::LinkDown { ltssm }) => {
             return found.add(UnitFaultKind::PcieLink, format!("the PCIe link is down: 0xB450 reads {ltssm:#04x}"));

@@ -347,6 +347,8 @@ fn show(row: &ListedUnit) {
     let unit = &row.unit;
     let known_as = match &row.known_as {
         Some(KnownDevice { product, maker, .. }) => format!("{maker} {product}"),
+        // Whatever a virtual unit's firmware calls itself, it is listed.
+        None if unit.location.is_virtual() => "(an ID that asmpatch doesn't know)".to_owned(),
         None => "named by --usb-id".to_owned(),
     };
     outln!("{}: {} {}", unit.location.to_string().shown(), unit.id, known_as.shown());

@@ -7,7 +7,7 @@ use crate::file_kind::FileKind;
 use crate::flash::access::Access;
 use crate::flash::backup::Backup;
 use crate::flash::progress::FlashStep;
-use crate::image::{Images, OpenImage};
+use crate::image::{Images, OpenImage, check_words};
 use crate::patch::{Difference, Expectations, Library, PatchEffect, PatchOnImage, Verification};
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
@@ -15,7 +15,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FileOffset, FirmwareVersion, Image, MAX_FILE_LEN, Part};
 use asm2464::interrupt::Interrupted;
 use asm2464::{AnyFailure, Failure, Kind, Named, TransportKind};
-use asm2464_chip::chip::boot::{self, Check, Effects};
+use asm2464_chip::chip::boot::{self, Behind, Check, Effects};
 use asm2464_chip::practice;
 use serde::Serialize;
 
@@ -162,6 +162,9 @@ struct Booting {
     state: Option<BridgeState>,
     /// The checks, in order.
     checks: Vec<BootCheck>,
+    /// What fails first, though the unit could be written again.
+    #[serde(skip)]
+    only: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -169,6 +172,8 @@ struct Booting {
 struct BootCheck {
     /// The transport on which the check ran.
     transport: TransportKind,
+    /// What is behind the bridge.
+    behind: Behind,
     /// What was checked.
     what: &'static str,
     /// Whether the check passes.
@@ -186,7 +191,7 @@ impl Booting {
     /// Ctrl-C.
     fn of(verification: &Verification<'_>, images: &Images) -> Result<Self, Interrupted> {
         let Some(image) = &verification.image else {
-            return Ok(Self { ok: false, state: None, checks: Vec::new() });
+            return Ok(Self { ok: false, state: None, checks: Vec::new(), only: None });
         };
         let report = match effects(verification) {
             Some(effects) => boot::check_effects(image, effects, &images.budget())?,
@@ -194,12 +199,19 @@ impl Booting {
         };
         let check = |check: &Check| BootCheck {
             transport: check.wire,
+            behind: check.behind,
             what: check.what,
             ok: check.outcome.is_ok(),
             found: found(check),
             instructions: check.instructions,
         };
-        Ok(Self { ok: report.passes(), state: report.state(), checks: report.checks.iter().map(check).collect() })
+        let only = report.failure().filter(|_| report.no_way_back().is_none());
+        Ok(Self {
+            ok: report.passes(),
+            state: report.state(),
+            checks: report.checks.iter().map(check).collect(),
+            only: only.map(|(check, fault)| format!("the check \"{}\" fails: {fault}", check_words(check))),
+        })
     }
 
     fn print(&self) {
@@ -207,13 +219,15 @@ impl Booting {
             return outln!("  not booted: the file is not an image");
         };
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
-        if let Some(BootCheck { transport, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
+        if let Some(only) = &self.only {
+            outln!("  booted: {state}, which can be replaced, but {only}");
+        } else if let Some(BootCheck { transport, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
             outln!("  BOOT FAILED: the check \"{what}\" over {transport}: {found}");
             let row = |check: &BootCheck| {
-                let BootCheck { transport, what, found, instructions, .. } = check;
-                [transport.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]
+                let BootCheck { transport, behind, what, found, instructions, .. } = check;
+                [transport.to_string(), behind.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]
             };
-            table::print(["transport", "check", "found", "instructions"], self.checks.iter().map(row));
+            table::print(["transport", "behind", "check", "found", "instructions"], self.checks.iter().map(row));
         } else if self.ok {
             outln!("  booted: {state}, {} checks passed, {instructions} instructions", self.checks.len());
         } else {

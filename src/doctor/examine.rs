@@ -126,7 +126,9 @@ fn open(
     facts.supply = bridge.supply().into();
     interrupt.check()?;
     let may_write = !facts.is_read_only;
-    if may_write && let Ok(Link { ltssm, is_up: false }) = bridge.link() {
+    // A link that trains comes up without F3.
+    let mut patience = interrupt;
+    if may_write && let Ok(Link { ltssm, is_up: false }) = Pcie::new(&mut bridge, &mut patience).trained_link() {
         match ask::switch_pcie_on(&mut bridge, interrupt) {
             Ok(true) => facts.link_before = Some(Link { ltssm, is_up: false }),
             // A build without F3 has trained the link at boot.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::patch::{Library, Patch, PatchEffect};
 
+/// The last commit before pull request 79 of the open firmware, which ended the hourly fault. Source: its history.
+const LAST_OF_HOURLY_FAULT: &str = "0b5aed4";
 /// Number of hex digits that name a build of open firmware.
 const BUILD_DIGITS: usize = 8;
 /// The fewest digits by which git names a commit.
@@ -235,15 +237,16 @@ fn names_the_same(product: &str, other: &str) -> bool {
 /// reports.
 pub fn open_build_lacks(product: &str) -> Option<&'static str> {
     match open_build(product) {
-        Some("v0.1") => Some(
-            "a build from before August 2026: E4 fails about once an hour. Builds from 6 July on may have USB4 code that \
-             was removed later. ed4e39b (8 August) has neither",
+        Some(build) if build == "v0.1" || build.starts_with(LAST_OF_HOURLY_FAULT) => Some(
+            "a build from before pull request 79 (the last is 0b5aed4 of 4 August 2026): E4 fails about once an hour. \
+             Builds from 6 July on may have USB4 code that was removed later. ed4e39b (8 August) has neither",
         ),
         Some(_) => None,
         None if is_runtime_product(product) => None,
-        None => {
-            Some("a build whose name tinygrad refuses, as builds of 4 August 2026 have; ed4e39b (8 August) has another")
-        }
+        None => Some(
+            "a build whose name tinygrad refuses, as builds of 4 August 2026 have, whose E4 fails about once an hour, too; \
+             ed4e39b (8 August) has another",
+        ),
     }
 }
 
@@ -303,6 +306,7 @@ mod tests {
     fn the_product_string_shows_what_a_build_lacks() {
         assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
         assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
+        assert!(open_build_lacks("custom 0b5aed4f-CLEAN").unwrap().contains("4 August"));
         assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);
     }
 

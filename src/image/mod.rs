@@ -26,7 +26,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image, known_routines};
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
-use asm2464_chip::chip::boot::{self, BootFault, BootReport, Enumerated};
+use asm2464_chip::chip::boot::{self, Behind, BootFault, BootReport, Check, Enumerated, Purpose};
 
 pub use self::firmware::{Firmware, OpenImage, open_build_lacks};
 use crate::patch::{self, Expectations, Library, Verification};
@@ -68,11 +68,10 @@ pub struct Proof {
 impl Proof {
     /// Judges the report on an image's boot.
     pub fn of(known: Arc<KnownImage>, report: BootReport) -> Self {
-        let rewritable = match (report.failure(), report.state()) {
+        let rewritable = match (report.no_way_back(), report.state()) {
             // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
             (Some(_), None) if known_routines(known.image.version()).next().is_none() => Rewritable::Unknown,
-            (Some((_, BootFault::OtherName(_))), _) => Rewritable::Yes,
-            (Some((check, fault)), _) => Rewritable::No(format!("{} over {}: {fault}", check.what, check.wire)),
+            (Some((check, fault)), _) => Rewritable::No(format!("{}: {fault}", check_words(check))),
             (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Rewritable::Yes,
             (None, _) => Rewritable::Unknown,
         };
@@ -82,29 +81,51 @@ impl Proof {
     /// Returns the reasons for which a write of the image to such a unit needs the user's permission; none for one that
     /// [can't be written again](Rewritable::No), which no permission covers.
     pub fn unproven(&self, is_virtual: bool) -> Vec<Cow<'static, str>> {
+        self.unproven_on(is_virtual, false)
+    }
+
+    /// As [`Proof::unproven`]. The image's name doesn't count on a unit that `has_it` already, as when only its
+    /// configuration changes.
+    pub fn unproven_on(&self, is_virtual: bool, has_it: bool) -> Vec<Cow<'static, str>> {
         let mut why = Vec::new();
         if self.rewritable == Rewritable::Unknown {
             let reason = "the image does not boot on the chip model, which may not cover its version, so asmpatch \
                           couldn't prove that the unit would take firmware again";
             why.push(reason.into());
         }
-        if let Some(product) = self.other_name() {
-            why.push(
-                format!("the image names the unit {product:?}, and no GPU runtime opens a unit of that name").into(),
-            );
+        for (check, fault) in self.report.failures() {
+            match (check.purpose, fault) {
+                // Said above, or final.
+                (Purpose::WayBack, _) => {}
+                (Purpose::WithoutCard, _) => why.push(
+                    "with nothing behind it the unit never comes up on the chip model: without a card that has power, \
+                     nothing reaches the dock over USB"
+                        .into(),
+                ),
+                (Purpose::Runtime, BootFault::OtherName(_)) if has_it => {}
+                (Purpose::Runtime, BootFault::OtherName(product)) => why.push(
+                    format!("the image names the unit {product:?}, and no GPU runtime opens a unit of that name")
+                        .into(),
+                ),
+                (Purpose::Runtime, _) => why.push(
+                    format!("no GPU runtime can use the unit: the check \"{}\" fails: {fault}", check_words(check))
+                        .into(),
+                ),
+            }
         }
         if !is_virtual && self.known.firmware.is_practice() {
             why.push("the practice image has never run on silicon, and a real chip would not enumerate with it".into());
         }
         why
     }
+}
 
-    /// The product string under which the image is all right, though GPU runtimes refuse it.
-    pub fn other_name(&self) -> Option<&str> {
-        match self.report.failure() {
-            Some((_, BootFault::OtherName(product))) => Some(product),
-            _ => None,
-        }
+/// Names a check, with its transport and what is behind the bridge.
+pub fn check_words(check: &Check) -> String {
+    let Check { what, wire, behind, .. } = check;
+    match behind {
+        Behind::Nothing => format!("{what} over {wire}"),
+        Behind::Card | Behind::Ssd => format!("{what} over {wire}, with {behind} behind it"),
     }
 }
 
@@ -289,14 +310,16 @@ mod tests {
 
     #[test]
     fn an_image_that_only_has_a_name_which_runtimes_refuse_can_be_rewritten() {
-        assert_eq!(proved(&practice::open_image()).other_name(), None);
+        assert!(proved(&practice::open_image()).unproven(true).is_empty());
         let mut other = practice::open_image();
         let name = b"custom practice";
         let at = other.body().windows(name.len()).position(|bytes| bytes == name).unwrap();
         assert!(other.replace(BodyOffset(at as u32), b"tinier practice"));
         let proof = proved(&other);
-        assert_eq!((&proof.rewritable, proof.other_name()), (&Rewritable::Yes, Some("tinier practice")));
+        let expected = "the image names the unit \"tinier practice\", and no GPU runtime opens a unit of that name";
+        assert_eq!((&proof.rewritable, &proof.unproven(true)[..]), (&Rewritable::Yes, &[expected.into()][..]));
         assert!(!proof.report.passes());
+        assert!(proof.unproven_on(true, true).is_empty(), "the unit has that name already");
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn moves(bridge: &mut OpenBridge, may_write: bool) -> Asked<PipeState> {
 pub fn pcie(engine: &mut dyn TlpEngine, may_write: bool, interrupt: Interrupt<'_>) -> (Asked<Link>, Asked<Survey>) {
     let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
-    let link = match pcie.link() {
+    let link = match pcie.trained_link() {
         Ok(link) => link,
         Err(error) => return (Asked::Failed(error.into()), Asked::NotAsked),
     };

@@ -262,7 +262,7 @@ impl Reached<'_> {
             self.survey(true, Scope::USUAL)?;
             return Ok(());
         }
-        let Link { ltssm, is_up } = self.pcie.link()?;
+        let Link { ltssm, is_up } = self.pcie.trained_link()?;
         if is_up { Ok(()) } else { Err(self.failed(PcieError::LinkDown { ltssm })) }
     }
 }
@@ -308,12 +308,14 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailur
         }
     }
     let names = show::names(&survey);
-    if args.options.json {
-        print::json(&show::json(reached, &survey, &names, &spaces));
-    } else {
-        show::print(reached, &survey, &names, &spaces);
+    // A link that went down meanwhile is as down as one that was down before.
+    let Link { ltssm, is_up } = survey.link;
+    match args.options.json {
+        true if is_up => print::json(&show::json(reached, &survey, &names, &spaces)),
+        true => {}
+        false => show::print(reached, &survey, &names, &spaces),
     }
-    Ok(())
+    if is_up { Ok(()) } else { Err(reached.failed(PcieError::LinkDown { ltssm })) }
 }
 
 /// The bytes that were read or written.

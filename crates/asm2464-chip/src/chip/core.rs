@@ -395,6 +395,11 @@ impl Chip {
         self.stopped().is_none() && !self.bus.xdata.peripherals_mut().link.is_off_bus()
     }
 
+    /// Whether the firmware has read the state of the PCIe link since power-on.
+    pub(super) fn has_asked_for_link(&mut self) -> bool {
+        self.bus.xdata.peripherals_mut().has_asked_for_link
+    }
+
     /// Whether the firmware lets the link train at SuperSpeed (CC30.0). A reset of the chip keeps it.
     pub fn may_train_super_speed(&mut self) -> bool {
         self.bus.xdata.peripherals_mut().link.may_train()

@@ -72,6 +72,8 @@ pub(super) struct Peripherals {
     pub(super) fabric: Fabric,
     pub(super) link: LinkBlock,
     pub(super) pcie_link: PcieLink,
+    /// The firmware has read the state of the PCIe link since power-on.
+    pub(super) has_asked_for_link: bool,
     pub(super) i2c: I2c,
 }
 
@@ -101,6 +103,7 @@ impl Peripherals {
             fabric: Fabric::default(),
             link: LinkBlock::new(speed),
             pcie_link: PcieLink::new(Board::default().early_lanes),
+            has_asked_for_link: false,
             i2c: I2c::new(None),
         }
     }
@@ -208,7 +211,10 @@ impl Peripherals {
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
             Block::Link => self.link.read(addr, stored),
-            Block::PcieLink => self.pcie_link.read(addr, stored, self.fabric.has_devices()),
+            Block::PcieLink => {
+                self.has_asked_for_link = true;
+                self.pcie_link.read(addr, stored, self.fabric.has_devices())
+            }
             Block::I2c => stored,
         };
         if let Some(watch) = &mut self.watch {

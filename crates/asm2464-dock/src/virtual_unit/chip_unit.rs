@@ -22,6 +22,8 @@ use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
 const SLICE: u64 = 2_000_000;
 /// As [`SLICE`], for firmware that never idles: 1 ms of its time. It would spend a whole slice on each access.
 const RESTLESS_SLICE: u64 = 50_000;
+/// The most time that such firmware catches up at once.
+const CATCH_UP: Duration = Duration::from_millis(100);
 /// Maximum number of instructions for enumeration, request by request.
 const ENUMERATION: u64 = 20_000_000;
 /// Delay before the next look at firmware that has used up its slice.
@@ -76,6 +78,8 @@ pub(super) struct ChipUnit {
     /// Time until which the flash is busy (the scenario's timing).
     flash_ready_at: Option<Instant>,
     commands: u64,
+    /// When the last control request ended.
+    left_at: Instant,
 }
 
 impl std::fmt::Debug for ChipUnit {
@@ -109,6 +113,7 @@ impl ChipUnit {
             is_busy: false,
             flash_ready_at: None,
             commands: 0,
+            left_at: Instant::now(),
         };
         unit.enumerate();
         unit
@@ -164,8 +169,20 @@ impl ChipUnit {
     /// Makes a control request; `None` if the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
         self.commands += u64::from(setup::is_vendors(setup));
+        self.catch_up();
         self.chip.begin_control(setup, data);
-        self.control_reply(setup)
+        let reply = self.control_reply(setup);
+        self.left_at = Instant::now();
+        reply
+    }
+
+    /// Lets firmware that never idles work for as long as the host has left it alone: a link that it trains comes up
+    /// while the host waits.
+    fn catch_up(&mut self) {
+        if self.slice == RESTLESS_SLICE {
+            let left_alone = self.left_at.elapsed().min(CATCH_UP).as_millis() as u64;
+            self.chip.run(left_alone * RESTLESS_SLICE);
+        }
     }
 
     /// Asks again for the answer to a control request; `None` while there is none.

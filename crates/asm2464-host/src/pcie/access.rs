@@ -29,6 +29,10 @@ const DWORDS_AT_ONCE: usize = 64;
 const ATTEMPTS: u32 = 100;
 const RETRY_MS: u64 = 10;
 
+/// The most looks at a link that trains, and the time between them.
+const TRAINING_STEPS: u32 = 250;
+const TRAINING_MS: u64 = 20;
+
 /// Stands for a completion that did not come.
 const TIMED_OUT: Completion = Completion { status: CompletionStatus::TimedOut, data: 0 };
 
@@ -78,6 +82,11 @@ impl Link {
         Self { ltssm, is_up: ltssm == LINK_UP }
     }
 
+    /// Whether the link is in training, or in recovery: it may come up by itself.
+    pub const fn is_training(self) -> bool {
+        !self.is_up && !self.is_in_detect()
+    }
+
     /// Whether no device is linked. A link that is not up may still be in training or in recovery.
     pub const fn is_in_detect(self) -> bool {
         self.ltssm <= LAST_OF_DETECT
@@ -104,6 +113,23 @@ impl<'a> Pcie<'a> {
         let mut state = [0];
         self.engine.xdata_read(LTSSM, &mut state)?;
         Ok(Link::of(state[0]))
+    }
+
+    /// Reads the state of the link once it is up or down: a link that trains gets up to five seconds. Some builds of the
+    /// open firmware of July 2026 train it for seconds after power-on.
+    ///
+    /// # Errors
+    /// [`PcieError::Command`] or [`PcieError::Control`].
+    pub fn trained_link(&mut self) -> Result<Link, PcieError> {
+        let mut link = self.link()?;
+        for _ in 0..TRAINING_STEPS {
+            if !link.is_training() || !self.patience.goes_on() {
+                break;
+            }
+            self.patience.wait(TRAINING_MS);
+            link = self.link()?;
+        }
+        Ok(link)
     }
 
     /// Resets everything behind the root port through the root port's own register. This clears the bus numbers,

@@ -79,7 +79,7 @@ impl Pcie<'_> {
     /// # Errors
     /// [`PcieError`]; [`PcieError::LinkDown`] if there is no link. Devices that misbehave are notes, not errors.
     pub fn survey(&mut self, scope: Scope) -> Result<Survey, PcieError> {
-        let link = self.link()?;
+        let link = self.trained_link()?;
         if !link.is_up {
             return Err(PcieError::LinkDown { ltssm: link.ltssm });
         }

@@ -23,13 +23,17 @@ use asm2464::flash::{CONFIG_LEN, FIRST_SLOT, SLOT_LEN, Slot};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
 use asm2464::scsi::{
-    Cdb, Command, INQUIRY_LEN, LONG_READ, LONG_READ_LEN, ResetMode, ScsiStatus, XdataAddress, has_long_read,
+    Cdb, Command, INQUIRY_LEN, LONG_READ, LONG_READ_LEN, REPORT_LUNS_LEN, ResetMode, ScsiStatus, XdataAddress,
+    has_long_read,
 };
+use derive_more::Display;
+use serde::Serialize;
 use tracing::debug;
 
 use super::arrival::ARRIVES_WITHIN;
 use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
+use super::fabric::{BarSpec, DeviceSpec, DriveSpec, Engine, Fabric};
 use super::reset::image_in;
 use super::timers::simulated;
 use super::usb::Speed;
@@ -41,11 +45,42 @@ pub use runtime::Effects;
 /// Length of the E2 reads in bytes: more than one packet, and not a whole number of packets.
 const E2_LEN: u32 = 2_600;
 
+/// What is behind the bridge during a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Behind {
+    /// Nothing.
+    #[display("nothing")]
+    Nothing,
+    /// A GPU on its card's switch.
+    #[display("a card")]
+    Card,
+    /// An SSD.
+    #[display("an SSD")]
+    Ssd,
+}
+
+/// What a check shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// That the unit can be written again. If it fails, no command would.
+    WayBack,
+    /// That the unit comes up with nothing behind it. If it fails, the way back needs a card that has power.
+    WithoutCard,
+    /// That a GPU runtime can use the unit.
+    Runtime,
+}
+
 /// One check and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// Transport of the check.
     pub wire: TransportKind,
+    /// What is behind the bridge.
+    pub behind: Behind,
+    /// What the check shows.
+    pub purpose: Purpose,
     /// What was checked.
     pub what: &'static str,
     /// What the image returned, or why the check failed.
@@ -78,10 +113,38 @@ pub struct BootReport {
     pub e4_extension: Option<bool>,
 }
 
+impl Behind {
+    /// The devices, as at power-on. The card is as tinygrad finds one, and the SSD where 240417 looks for it.
+    fn fabric(self) -> Fabric {
+        let device =
+            |at: &str, vendor, device| DeviceSpec { at: at.to_owned(), vendor, device, ..DeviceSpec::default() };
+        let port = device("0", 0x1B21, 0x2461);
+        let devices = match self {
+            Self::Nothing => return Fabric::default(),
+            Self::Card => {
+                let memory = BarSpec { bytes: 1 << 20, is_64: true, prefetchable: true };
+                let gpu = DeviceSpec { class: 0x03_00_00, bars: vec![memory], ..device("0/0/0/0", 0x1002, 0x744C) };
+                vec![port, device("0/0", 0x1002, 0x1478), device("0/0/0", 0x1002, 0x1479), gpu]
+            }
+            Self::Ssd => {
+                let engine = Engine::Nvme(DriveSpec::default());
+                vec![port, DeviceSpec { class: 0x01_08_02, engine, ..device("0/0", 0x144D, 0xA80A) }]
+            }
+        };
+        // The trees above are well-formed.
+        Fabric::of_devices(&devices).unwrap_or_default()
+    }
+}
+
 impl BootReport {
     /// The unit's state, by its interface; `None` if the image did not enumerate.
     pub fn state(&self) -> Option<BridgeState> {
         self.enumerated.as_ref().map(|enumerated| enumerated.state)
+    }
+
+    /// Whether a check got no answer.
+    fn is_dead(&self) -> bool {
+        self.failures().any(|(_, fault)| fault.is_dead())
     }
 
     /// Whether the image passed every required check.
@@ -92,7 +155,17 @@ impl BootReport {
 
     /// The first check that failed.
     pub fn failure(&self) -> Option<(&Check, &BootFault)> {
-        self.checks.iter().find_map(|check| check.outcome.as_ref().err().map(|fault| (check, fault)))
+        self.failures().next()
+    }
+
+    /// The checks that failed.
+    pub fn failures(&self) -> impl Iterator<Item = (&Check, &BootFault)> {
+        self.checks.iter().filter_map(|check| check.outcome.as_ref().err().map(|fault| (check, fault)))
+    }
+
+    /// The check that failed of those that show that the unit can be written again.
+    pub fn no_way_back(&self) -> Option<(&Check, &BootFault)> {
+        self.failures().find(|(check, _)| check.purpose == Purpose::WayBack)
     }
 }
 
@@ -127,23 +200,32 @@ pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> R
 
 fn checked(image: &Image, faults: FlashFaults, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
     let mut report = BootReport::default();
-    let Some(mut unit) = BootedUnit::boot(image, TransportKind::BulkOnly, faults, budget, &mut report.checks) else {
-        return report;
-    };
+    let rig = Rig { image, faults, wire: TransportKind::BulkOnly, behind: Behind::Nothing, budget: budget.clone() };
+    let Some(mut unit) = BootedUnit::first(rig, &mut report.checks) else { return report };
     report.enumerated = Some(unit.enumerated.clone());
-    // The checks on a transport end with the first that fails. The report then has the fault.
-    match unit.enumerated.state {
-        BridgeState::OpenFirmware => {
-            let _ = unit.open_firmware();
+    let (rig, state) = (unit.rig.clone(), unit.enumerated.state);
+    // The checks of a boot end with the first that fails. The report then has the fault.
+    let checked = match state {
+        BridgeState::OpenFirmware => unit.open_firmware(),
+        BridgeState::Vendor | BridgeState::BootLoader => unit.vendor_firmware(effects),
+    };
+    let e4_extension = if checked.is_ok() && state != BridgeState::OpenFirmware { unit.e4_extension() } else { None };
+    drop(unit);
+    report.e4_extension = e4_extension;
+    if state != BridgeState::OpenFirmware {
+        if !report.is_dead()
+            && let Some(mut unit) =
+                BootedUnit::boot(Rig { wire: TransportKind::Uas, ..rig.clone() }, &mut report.checks)
+        {
+            let _ = unit.vendor_firmware(effects);
         }
-        BridgeState::Vendor | BridgeState::BootLoader => {
-            let is_whole = unit.vendor_firmware(effects).is_ok();
-            report.e4_extension = if is_whole { unit.e4_extension() } else { None };
-            let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
-            if !is_dead
-                && let Some(mut unit) = BootedUnit::boot(image, TransportKind::Uas, faults, budget, &mut report.checks)
-            {
-                let _ = unit.vendor_firmware(effects);
+    }
+    // What is behind the bridge changes what firmware does once it is asked.
+    for behind in [Behind::Card, Behind::Ssd] {
+        if rig.behind == Behind::Nothing && report.no_way_back().is_none() {
+            let rig = Rig { behind, budget: budget.afresh(), ..rig.clone() };
+            if let Some(mut unit) = BootedUnit::boot(rig, &mut report.checks) {
+                let _ = unit.answers(state);
             }
         }
     }
@@ -153,50 +235,82 @@ fn checked(image: &Image, faults: FlashFaults, effects: Option<Effects>, budget:
 /// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
     let (faults, budget) = (FlashFaults::default(), ProofBudget::default());
-    BootedUnit::boot(image, TransportKind::BulkOnly, faults, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
+    let rig = Rig { image, faults, wire: TransportKind::BulkOnly, behind: Behind::Nothing, budget };
+    BootedUnit::first(rig, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
 /// A check failed. The report has the fault.
 struct Failed;
 
-struct BootedUnit<'a> {
+/// A unit that is to be booted.
+#[derive(Clone)]
+struct Rig<'a> {
     image: &'a Image,
-    blocks: [ConfigBlock; 2],
-    driver: Driver,
     faults: FlashFaults,
     wire: TransportKind,
-    enumerated: Enumerated,
-    budget: &'a ProofBudget,
-    checks: &'a mut Vec<Check>,
+    behind: Behind,
+    budget: ProofBudget,
 }
 
-impl<'a> BootedUnit<'a> {
+struct BootedUnit<'i, 'c> {
+    rig: Rig<'i>,
+    blocks: [ConfigBlock; 2],
+    driver: Driver,
+    enumerated: Enumerated,
+    checks: &'c mut Vec<Check>,
+}
+
+impl<'i, 'c> BootedUnit<'i, 'c> {
     /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
-    fn boot(
-        image: &'a Image,
-        wire: TransportKind,
-        faults: FlashFaults,
-        budget: &'a ProofBudget,
-        checks: &'a mut Vec<Check>,
-    ) -> Option<Self> {
-        debug!("powers on the chip model for {wire} with the image {}", image.sha256());
+    fn boot(rig: Rig<'i>, checks: &'c mut Vec<Check>) -> Option<Self> {
+        let mut unit = Self::powered(rig, checks);
+        unit.enumerate().ok()?;
+        Some(unit)
+    }
+
+    /// As [`BootedUnit::boot`], for the first boot of an image. Firmware that asks for the PCIe link may wait for it:
+    /// unless it enumerates with nothing behind it, it gets a card.
+    fn first(rig: Rig<'i>, checks: &'c mut Vec<Check>) -> Option<Self> {
+        let mut unit = BootedUnit::powered(rig.clone(), &mut *checks);
+        let is_up = unit.enumerate().is_ok();
+        let BootedUnit { rig, blocks, mut driver, enumerated, .. } = unit;
+        if is_up {
+            return Some(Self { rig, blocks, driver, enumerated, checks });
+        }
+        if !driver.chip.has_asked_for_link() {
+            return None;
+        }
+        let (tried, budget) = (checks.len(), rig.budget.afresh());
+        let mut unit = Self::powered(Rig { behind: Behind::Card, budget, ..rig }, checks);
+        if unit.enumerate().is_err() {
+            // The card makes no difference.
+            unit.checks.truncate(tried);
+            return None;
+        }
+        if let Some(check) = unit.checks[..tried].last_mut() {
+            (check.purpose, check.what) = (Purpose::WithoutCard, "boots and enumerates with nothing behind it");
+        }
+        Some(unit)
+    }
+
+    fn powered(rig: Rig<'i>, checks: &'c mut Vec<Check>) -> Self {
+        debug!("powers on the chip model for {} with the image {}", rig.wire, rig.image.sha256());
         let blocks = known_blocks();
-        let mut driver = limited(powered_on(image, Speed::Super), budget);
-        driver.chip.flash_mut().set_faults(faults);
+        let mut driver = limited(powered_on(rig.image, Speed::Super), &rig.budget);
+        driver.chip.flash_mut().set_faults(rig.faults);
+        *driver.chip.fabric_mut() = rig.behind.fabric();
         let nothing = Enumerated {
             state: BridgeState::Vendor,
             usb_id: UsbId::STOCK,
             product: String::new(),
             classes: Vec::new(),
         };
-        let mut unit = Self { image, blocks, driver, faults, wire, enumerated: nothing, budget, checks };
-        unit.enumerate().ok()?;
-        Some(unit)
+        Self { rig, blocks, driver, enumerated: nothing, checks }
     }
 
     fn enumerate(&mut self) -> Result<(), Failed> {
         let found = self.described().and_then(|enumerated| {
-            if self.wire == TransportKind::Uas {
+            if self.rig.wire == TransportKind::Uas {
                 self.driver.set_alternate(1).map_err(|why| self.fault(why))?;
             }
             Ok(enumerated)
@@ -205,7 +319,7 @@ impl<'a> BootedUnit<'a> {
         self.note("boots and enumerates", found.as_ref().map(words).map_err(Clone::clone))?;
         if let Ok(enumerated) = found {
             if enumerated.state == BridgeState::OpenFirmware {
-                self.wire = TransportKind::Control;
+                self.rig.wire = TransportKind::Control;
             }
             self.enumerated = enumerated;
         }
@@ -233,27 +347,78 @@ impl<'a> BootedUnit<'a> {
             "answers INQUIRY",
             inquiry.and_then(|data| expect(data.len() == 36, || format!("{} bytes", data.len()))),
         )?;
-        for index in BlockIndex::ALL {
-            let expected = *self.blocks[usize::from(index.number())].bytes();
-            let found = self.data_in(Command::ConfigRead(index).cdb(), expected.len());
-            self.note("reads a configuration block (E0)", found.and_then(|found| same(&found, &expected)))?;
-        }
-        let file = self.image.to_file();
+        self.host_begins()?;
+        self.reads_blocks()?;
+        let file = self.rig.image.to_file();
         for part in Part::ALL {
             let mut expected = vec![0; (E2_LEN as usize).min(part.max_len())];
             self.driver.chip.flash().read(part.flash_address(), &mut expected);
             let found = self.data_in(Command::FlashRead { part, len: E2_LEN }.cdb(), expected.len());
             self.note("reads its flash (E2)", found.and_then(|found| same(&found, &expected)))?;
         }
-        let version = self.data_in(Command::XdataRead { from: XdataAddress::VERSION, len: 6 }.cdb(), 6);
-        let expected = self.image.version();
-        self.note(
-            "reads XDATA (E4): the version",
-            version.and_then(|found| same(&found, &expected.0)).map(|_| expected.to_string()),
-        )?;
+        self.reads_version()?;
         self.rewrite(&file)?;
         self.restart()?;
         effects.map_or(Ok(()), |effects| self.effects(effects))
+    }
+
+    /// Checks that the unit answers the first commands of a way back, whatever is behind it: after a host has begun with
+    /// it as with any other.
+    fn answers(&mut self, state: BridgeState) -> Result<(), Failed> {
+        if state == BridgeState::OpenFirmware {
+            return self.xdata();
+        }
+        let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
+        self.note("answers INQUIRY", inquiry.map(|_| String::new()))?;
+        self.host_begins()?;
+        self.reads_blocks()?;
+        self.reads_version()
+    }
+
+    /// Sends what Linux sends to a disk after its first INQUIRY, and leaves the firmware time after each command, as a
+    /// host does: 240417 brings up PCIe with its first command. Each may fail, but none may go without an answer.
+    /// Source: Linux, drivers/scsi/scsi_scan.c (INQUIRY, REPORT LUNS) and drivers/scsi/sd.c (sd_spinup_disk,
+    /// sd_read_capacity, sd_read_write_protect_flag, sd_read_cache_type).
+    fn host_begins(&mut self) -> Result<(), Failed> {
+        const MODE_SENSE_LEN: u8 = 192;
+        let mode_sense = |page| Cdb::of([0x1A, 0, page, 0, MODE_SENSE_LEN, 0]);
+        let asked = [
+            (Command::ReportLuns.cdb(), REPORT_LUNS_LEN as usize),
+            (Command::TestUnitReady.cdb(), 0),
+            (Command::ReadCapacity16.cdb(), 32),
+            (Command::ReadCapacity10.cdb(), 8),
+            (mode_sense(0x3F), MODE_SENSE_LEN.into()),
+            (mode_sense(0x08), MODE_SENSE_LEN.into()),
+        ];
+        self.driver.settle();
+        let mut outcome = Ok(String::new());
+        for (cdb, len) in asked {
+            let data = if len == 0 { Data::None } else { Data::In(len) };
+            if let Err(why) = self.driver.command(cdb.as_slice(), data) {
+                outcome = Err(self.fault(why));
+                break;
+            }
+            self.driver.settle();
+        }
+        self.note("answers what a host asks first", outcome)
+    }
+
+    fn reads_blocks(&mut self) -> Result<(), Failed> {
+        for index in BlockIndex::ALL {
+            let expected = *self.blocks[usize::from(index.number())].bytes();
+            let found = self.data_in(Command::ConfigRead(index).cdb(), expected.len());
+            self.note("reads a configuration block (E0)", found.and_then(|found| same(&found, &expected)))?;
+        }
+        Ok(())
+    }
+
+    fn reads_version(&mut self) -> Result<(), Failed> {
+        let version = self.data_in(Command::XdataRead { from: XdataAddress::VERSION, len: 6 }.cdb(), 6);
+        let expected = self.rig.image.version();
+        self.note(
+            "reads XDATA (E4): the version",
+            version.and_then(|found| same(&found, &expected.0)).map(|_| expected.to_string()),
+        )
     }
 
     /// Whether E4 returns 256 bytes at once; `None` if the unit refuses the command.
@@ -281,7 +446,7 @@ impl<'a> BootedUnit<'a> {
                 self.note("takes firmware (E3)", written)?;
             }
         }
-        let expected = flash_with(&blocks, self.image);
+        let expected = flash_with(&blocks, self.rig.image);
         let outcome = same_flash(&self.driver.chip.flash().cells, &expected.cells, &blocks);
         self.note("has in its flash what was written", outcome)?;
         self.blocks = blocks;
@@ -307,8 +472,9 @@ impl<'a> BootedUnit<'a> {
         };
         let blocks = self.blocks;
         let chip = Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super);
-        self.driver = limited(Driver::new(chip), self.budget);
-        self.driver.chip.flash_mut().set_faults(self.faults);
+        self.driver = limited(Driver::new(chip), &self.rig.budget);
+        self.driver.chip.flash_mut().set_faults(self.rig.faults);
+        *self.driver.chip.fabric_mut() = self.rig.behind.fabric();
         self.enumerate()
     }
 
@@ -333,10 +499,20 @@ impl<'a> BootedUnit<'a> {
         BootFault::located(why, &mut self.driver.chip)
     }
 
+    /// Notes a check of what only GPU runtimes need. The checks go on.
+    fn note_for_runtime(&mut self, what: &'static str, outcome: Result<String, BootFault>) -> Result<(), Failed> {
+        let noted = self.note(what, outcome);
+        if let Some(check) = self.checks.last_mut() {
+            check.purpose = Purpose::Runtime;
+        }
+        noted
+    }
+
     fn note(&mut self, what: &'static str, outcome: Result<String, BootFault>) -> Result<(), Failed> {
         let failed = outcome.is_err();
         let instructions = self.driver.chip.instructions();
-        self.checks.push(Check { wire: self.wire, what, outcome, instructions });
+        let Rig { wire, behind, .. } = self.rig;
+        self.checks.push(Check { wire, behind, purpose: Purpose::WayBack, what, outcome, instructions });
         if failed { Err(Failed) } else { Ok(()) }
     }
 }
@@ -603,6 +779,11 @@ impl ProofBudget {
         Self { spent: Rc::default(), interrupt, progress: Rc::new(RefCell::new(progress)) }
     }
 
+    /// The same budget with all its time.
+    fn afresh(&self) -> Self {
+        Self { spent: Rc::default(), interrupt: self.interrupt, progress: Rc::clone(&self.progress) }
+    }
+
     /// Runs the chip as [`Chip::run`] does, until the budget is spent or Ctrl-C.
     pub(super) fn run(&self, chip: &mut Chip, most: u64) -> RunEnd {
         let begin = chip.instructions();
@@ -712,6 +893,57 @@ mod tests {
         assert_eq!(last_line(&mut unit.chip), "x".repeat(LAST_LINE_LEN));
         unit.chip.run(200_000);
         assert_eq!(last_line(&mut unit.chip), "");
+    }
+
+    /// The practice image of open firmware behind a loop that waits at its start until the PCIe link is up.
+    fn waits_for_a_card() -> Image {
+        let mut image = crate::practice::open_image();
+        let body = image.body();
+        let [0x02, high, low] = body[..3] else { panic!("it begins with a jump") };
+        let end = body.len() as u16;
+        // MOV DPTR,#B450; MOVX A,@DPTR; CJNE A,#78 to the read; LJMP to its start
+        let waits = [0x90, 0xB4, 0x50, 0xE0, 0xB4, 0x78, 0xF9, 0x02, high, low];
+        let [at_high, at_low] = end.to_be_bytes();
+        assert!(image.replace(asm2464::firmware::BodyOffset(0), &[0x02, at_high, at_low]));
+        Image::from_body([image.body(), &waits].concat()).unwrap()
+    }
+
+    #[test]
+    fn firmware_that_waits_for_a_card_is_booted_with_one_before_it_is_said_never_to_answer() {
+        let report = check(&waits_for_a_card());
+        let (failed, _) = report.failure().unwrap();
+        assert_eq!((failed.purpose, failed.behind), (Purpose::WithoutCard, Behind::Nothing), "{report:#?}");
+        assert!(report.no_way_back().is_none() && !report.passes(), "{report:#?}");
+        assert_eq!(report.state(), Some(BridgeState::OpenFirmware));
+        assert!(report.checks[1..].iter().all(|check| check.outcome.is_ok() && check.behind == Behind::Card));
+        assert_eq!(enumerated(&waits_for_a_card()), report.enumerated);
+    }
+
+    /// The practice image whose E0 begins with this code.
+    fn with_e0(begins: &[u8]) -> Image {
+        use asm2464::firmware::{Bank, BodyOffset, CodeAddress};
+        let mut image = crate::practice::image();
+        // The end of bank 1 is free. E0's handler goes there first.
+        let e0 = CodeAddress::new(Bank::Bank1, 0xDA30).unwrap().body_offset().0 as usize;
+        let [0x12, high, low] = image.body()[e0..e0 + 3] else { panic!("E0's handler begins with a call") };
+        let free = CodeAddress::new(Bank::Bank1, 0xFE00).unwrap().body_offset().0 as usize;
+        let mut body = image.body().to_vec();
+        body.resize(body.len().max(free + 64), 0);
+        let code = [begins, &[0x12, high, low, 0x02, 0xDA, 0x33]].concat();
+        body[free..free + code.len()].copy_from_slice(&code);
+        image = Image::from_body(body).unwrap();
+        assert!(image.replace(BodyOffset(e0 as u32), &[0x02, 0xFE, 0x00]));
+        image
+    }
+
+    #[test]
+    fn vendor_firmware_must_answer_whatever_is_behind_it() {
+        // MOV DPTR,#E765; MOVX A,@DPTR; JNB ACC.1 past; SJMP to itself
+        let report = check(&with_e0(&[0x90, 0xE7, 0x65, 0xE0, 0x30, 0xE1, 0x02, 0x80, 0xFE]));
+        let (failed, _) = report.no_way_back().unwrap_or_else(|| panic!("{report:#?}"));
+        assert_eq!((failed.behind, failed.what), (Behind::Card, "reads a configuration block (E0)"), "{report:#?}");
+        let report = check(&with_e0(&[]));
+        assert!(report.passes(), "{report:#?}");
     }
 
     #[test]

@@ -32,53 +32,53 @@ const WINDOW: XdataAddress = XdataAddress::main(0xF000);
 /// Plain memory on the other page.
 const OTHER_PAGE: XdataAddress = XdataAddress { page: XdataPage::Other, addr: 0x1234 };
 
-impl BootedUnit<'_> {
+impl BootedUnit<'_, '_> {
     /// Checks the commands that a GPU runtime sends to a unit that has just been enumerated.
     pub(super) fn effects(&mut self, effects: Effects) -> Result<(), Failed> {
         // 240417 brings up PCIe with its first command.
         let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
-        self.note("answers INQUIRY after the restart", inquiry.map(|_| String::new()))?;
+        self.note_for_runtime("answers INQUIRY after the restart", inquiry.map(|_| String::new()))?;
         for at in [WINDOW, OTHER_PAGE] {
             let outcome = self.writes_and_reads(at);
-            self.note("writes XDATA and reads it (E5, E4)", outcome)?;
+            self.note_for_runtime("writes XDATA and reads it (E5, E4)", outcome)?;
         }
         let pattern: Vec<u8> = (0..0x1000u32).map(|at| (at ^ (at >> 8) ^ 0xA5) as u8).collect();
         self.driver.chip.sram_mut()[..pattern.len()].copy_from_slice(&pattern);
         let outcome = self.reads(window(0xFF), &pattern[..0xFF]);
-        self.note("reads 255 bytes of the SRAM (E4)", outcome)?;
+        self.note_for_runtime("reads 255 bytes of the SRAM (E4)", outcome)?;
         let outcome = self.refuses(Cdb::of([0xE4, 1, 0x52, 0, 0, 0]));
-        self.note("refuses a wrong mode (E4)", outcome)?;
-        let is_uas = self.wire == TransportKind::Uas;
+        self.note_for_runtime("refuses a wrong mode (E4)", outcome)?;
+        let is_uas = self.rig.wire == TransportKind::Uas;
         // Over Bulk-Only the firmware takes the length from the CBW, not from the CDB.
         if is_uas {
             let outcome = self.refuses(Cdb::of([0xE3, 0x50, 0, 0, 0xFF, 1]));
-            self.note("refuses firmware longer than its part (E3)", outcome)?;
+            self.note_for_runtime("refuses firmware longer than its part (E3)", outcome)?;
         }
         if effects.e4_extension {
             for len in [0x101, 0x1000] {
                 let outcome = self.reads(window(len), &pattern[..usize::from(len)]);
-                self.note("reads more than 255 bytes of the SRAM (E4)", outcome)?;
+                self.note_for_runtime("reads more than 255 bytes of the SRAM (E4)", outcome)?;
             }
             let outcome = self.refuses(window(0x1001));
-            self.note("refuses to read 4,097 bytes (E4)", outcome)?;
+            self.note_for_runtime("refuses to read 4,097 bytes (E4)", outcome)?;
         }
         let answers_writes = effects.answers_writes && is_uas;
         if effects.read16_sram || answers_writes {
             // For an unknown version, a runtime uses 240417's addresses.
-            let of_version = Variables::of(self.image.version()).map_or(INITIALISATION, Variables::initialisation);
+            let of_version = Variables::of(self.rig.image.version()).map_or(INITIALISATION, Variables::initialisation);
             let outcome = self.initialise(&of_version);
-            self.note("takes what a GPU runtime begins with (E5)", outcome)?;
+            self.note_for_runtime("takes what a GPU runtime begins with (E5)", outcome)?;
         }
         if effects.read16_sram {
             let read = |blocks| Command::Read16 { lba: 0, blocks }.cdb();
             let outcome = self.reads(read(8), &pattern);
-            self.note("reads the SRAM with READ(16)", outcome)?;
+            self.note_for_runtime("reads the SRAM with READ(16)", outcome)?;
             let outcome = self.refuses(read(65));
-            self.note("refuses to read 65 sectors with READ(16)", outcome)?;
+            self.note_for_runtime("refuses to read 65 sectors with READ(16)", outcome)?;
         }
         if answers_writes {
             let outcome = self.data_out(Command::Write16 { lba: 0, blocks: 8 }.cdb(), &[0x5A; 0x1000]);
-            self.note("answers WRITE(16) without an SSD", outcome)?;
+            self.note_for_runtime("answers WRITE(16) without an SSD", outcome)?;
         }
         Ok(())
     }
@@ -121,22 +121,9 @@ const SCRATCH_AT: u16 = 0x5FF0;
 /// The sector to erase and program: the last one of the first part.
 const SECTOR: FlashAddress = FlashAddress(0x00_F000);
 
-impl BootedUnit<'_> {
+impl BootedUnit<'_, '_> {
     pub(super) fn open_firmware(&mut self) -> Result<(), Failed> {
-        let written = self.xdata_write(SCRATCH_AT, 0xA7);
-        self.note("writes XDATA (E5)", written.map(|()| String::new()))?;
-        let mut found = [0];
-        let read = self.xdata_read(SCRATCH_AT, &mut found);
-        self.note("reads XDATA (E4)", read.and_then(|()| same(&found, &[0xA7])))?;
-        // Configuration read, type 0, of the first dword of bus 0, device 0: one TLP, then its completion.
-        let asked = self.control([0x40, 0xF0, 0x04, 0x0F, 0, 0, 12, 0], &[0; 12]);
-        self.note("sends a configuration read (F0)", asked.map(|_| String::new()))?;
-        let answer = self.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
-        let done = |answer: &Vec<u8>| answer.len() == 8 && answer[7] == 0;
-        self.note(
-            "gives its completion (F0)",
-            answer.and_then(|answer| expect(done(&answer), || format!("completion {answer:02x?}"))),
-        )?;
+        self.xdata()?;
         let page: [u8; PAGE_LEN] = std::array::from_fn(|at| at as u8 ^ 0xA5);
         let outcome = self.rewrite_sector(&page).and_then(|()| {
             let mut found = [0; PAGE_LEN + 1];
@@ -146,10 +133,33 @@ impl BootedUnit<'_> {
             same(&found, &expected)
         });
         self.note("writes its flash through registers (E4, E5)", outcome)?;
-        // Last: a unit with another name can be written all the same.
+        // The rest is for GPU runtimes: a unit without it can be written all the same.
         let product = self.enumerated.product.clone();
         let named = if is_runtime_product(&product) { Ok(String::new()) } else { Err(BootFault::OtherName(product)) };
-        self.note("names itself as a GPU runtime expects", named)
+        let named = self.note_for_runtime("names itself as a GPU runtime expects", named);
+        self.completes_a_tlp().and(named)
+    }
+
+    /// Checks that the unit answers E5 and E4.
+    pub(super) fn xdata(&mut self) -> Result<(), Failed> {
+        let written = self.xdata_write(SCRATCH_AT, 0xA7);
+        self.note("writes XDATA (E5)", written.map(|()| String::new()))?;
+        let mut found = [0];
+        let read = self.xdata_read(SCRATCH_AT, &mut found);
+        self.note("reads XDATA (E4)", read.and_then(|()| same(&found, &[0xA7])))
+    }
+
+    /// Checks that F0 sends a request over PCIe and gives its completion: a configuration read, type 0, of the first
+    /// dword of bus 0, device 0.
+    fn completes_a_tlp(&mut self) -> Result<(), Failed> {
+        let asked = self.control([0x40, 0xF0, 0x04, 0x0F, 0, 0, 12, 0], &[0; 12]);
+        self.note_for_runtime("sends a configuration read (F0)", asked.map(|_| String::new()))?;
+        let answer = self.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
+        let done = |answer: &Vec<u8>| answer.len() == 8 && answer[7] == 0;
+        self.note_for_runtime(
+            "gives its completion (F0)",
+            answer.and_then(|answer| expect(done(&answer), || format!("completion {answer:02x?}"))),
+        )
     }
 
     /// Erases the sector and programs its first page, in the same way as a unit's open firmware is replaced. Does so
@@ -192,13 +202,13 @@ impl BootedUnit<'_> {
 }
 
 /// The registers of a booted unit, with its simulated time.
-struct Registers<'u, 'a> {
-    unit: &'u mut BootedUnit<'a>,
+struct Registers<'u, 'i, 'c> {
+    unit: &'u mut BootedUnit<'i, 'c>,
     /// Pauses so far. The chip's own time stands still while its firmware waits for the host.
     paused: Duration,
 }
 
-impl RegisterAccess for Registers<'_, '_> {
+impl RegisterAccess for Registers<'_, '_, '_> {
     type Error = BootFault;
 
     fn exchange(
@@ -248,9 +258,11 @@ impl From<RegisterError<Self>> for BootFault {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{BodyOffset, Image};
+
     use super::*;
     use crate::chip::ProofBudget;
-    use crate::chip::boot::{BootReport, check, check_effects, check_with};
+    use crate::chip::boot::{BootReport, Purpose, check, check_effects, check_with};
     use crate::practice;
     use crate::spi_flash::FlashFaults;
 
@@ -294,6 +306,30 @@ mod tests {
                 let report = check_with(&practice::open_image(), defects);
                 assert_eq!(report.failure(), None, "{defects:?}");
             }
+        }
+    }
+
+    /// The practice image whose control requests with this number stall: the number that it compares with is another.
+    fn open_without(request: u8) -> Image {
+        let mut image = practice::open_image();
+        // CJNE R6,#request
+        let found: Vec<usize> =
+            image.body().windows(2).enumerate().filter(|(_, at)| *at == [0xBE, request]).map(|(at, _)| at).collect();
+        assert!(!found.is_empty(), "{request:#x}");
+        for at in found {
+            assert!(image.replace(BodyOffset(at as u32 + 1), &[0x7F]));
+        }
+        image
+    }
+
+    #[test]
+    fn a_way_back_needs_e4_and_e5_and_a_runtime_f0() {
+        for (request, has_way_back) in [(0xF0, true), (0xE4, false), (0xE5, false)] {
+            let report = check(&open_without(request));
+            let (failed, _) = report.failure().unwrap_or_else(|| panic!("{request:#x}: {report:#?}"));
+            assert_eq!(failed.purpose == Purpose::Runtime, has_way_back, "{report:#?}");
+            assert_eq!(report.no_way_back().is_none(), has_way_back, "{report:#?}");
+            assert!(!report.passes());
         }
     }
 

@@ -123,7 +123,9 @@ pub fn is_consent_for(taken: &Taken, step: &Step, next: &Outcome) -> bool {
     let permitted: Vec<&str> = permitted.flat_map(|values| values.split(',')).collect();
     taken.marks.iter().all(|(field, value)| {
         let name = if *field == ConfigField::Serial { "serial" } else { "usb4" };
-        permitted.contains(&name) || next.text.contains(&format!("{value} becomes"))
+        permitted.contains(&name)
+            || (taken.is_kept && permitted.contains(&"own-backup"))
+            || next.text.contains(&format!("{value} becomes"))
     })
 }
 

@@ -29,7 +29,7 @@ use zip::write::SimpleFileOptions;
 use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
 use crate::cli::help::ROADS;
-use crate::cli::{interrupt, run_command};
+use crate::cli::{interrupt, print, run_command};
 
 /// Show the whole trip with nothing attached and no network.
 ///

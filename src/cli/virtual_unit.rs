@@ -106,7 +106,8 @@ pub fn remind(context: &Context) {
         let set = Command::named("virtual set").with("device", device.clone());
         let set = keys.iter().fold(set, |set, key| set.operand(format!("{key}=")));
         let (device, keys) = (device.to_string_lossy(), keys.join(", "));
-        errln!("{}: its bridge.toml sets {keys}; without:\n    {set}", device.shown());
+        errln!("{}: its bridge.toml sets {keys}; without:", device.shown());
+        errln!("    {set}");
     }
 }
 
@@ -130,7 +131,8 @@ fn set(edits: &[(String, String)], device: &Selector, context: &Context) -> Resu
             outln!("`{key}` is read when a unit is made, and this one exists");
             if key == "serial" {
                 let change = Command::named("config set").operand(format!("serial={value}"));
-                outln!("change its serial number:\n    {}", context.invocation.name_unit(change));
+                outln!("change its serial number:");
+                outln!("    {}", context.invocation.name_unit(change));
             } else {
                 outln!("delete flash.bin in its folder for a new unit");
             }

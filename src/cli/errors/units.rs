@@ -53,9 +53,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         ("depending on the system's error, make room on the disk, check that you may write there, or raise the limit \
          of open files (`ulimit -n`). Or name another folder, with `backup -o DIR`" {" or with {}" if "backup_dir"}
         ". No partial backup is left");
-    "asmpatch::backup::several",
-        "name no folder for it: each unit gets one of its own where all backups go, or in the one that `--backup-dir DIR` \
-         names";
+    "asmpatch::backup::several", (
+        "name no folder for it: each unit gets one of its own where all backups go"
+        {", or in the one that {} names" if "backup_dir"});
     "asmpatch::backup::smaller_flash",
         "the backup is complete, but nobody knows how long the flash is, so there is no copy of all of it. Power-cycle \
          the unit and run the command again, in case the ID was misread; otherwise a programmer and a clip read it";

@@ -72,6 +72,9 @@ pub(super) struct ListedUnit {
     unit: UnitInfo,
     /// What is sold under its USB ID; nothing if only the user has named the ID.
     known_as: Option<KnownDevice>,
+    /// Whether the user has named its ID.
+    #[serde(skip)]
+    is_named: bool,
     /// The version that it reports, if it could be asked.
     version: Option<String>,
     /// The build that open firmware reports.
@@ -96,6 +99,7 @@ impl ListedUnit {
     fn unasked(unit: UnitInfo, known_as: Option<KnownDevice>, disks: Vec<BayDisk>) -> Self {
         Self {
             known_as,
+            is_named: false,
             version: None,
             open_build: None,
             firmware: unit.state.to_string(),
@@ -217,7 +221,8 @@ fn row(
         Location::Virtual(_) => Vec::new(),
     };
     let known_as = known.get(unit.id).cloned();
-    let mut row = ListedUnit::unasked(unit, known_as, disks);
+    let is_named = known.named().any(|id| id == unit.id);
+    let mut row = ListedUnit { is_named, ..ListedUnit::unasked(unit, known_as, disks) };
     let run = &run.at(&row.unit.location);
     if let Some(chip) = OtherChip::with(row.unit.id) {
         row.firmware = format!("not asked: {}", chip.refusal());
@@ -347,9 +352,9 @@ fn show(row: &ListedUnit) {
     let unit = &row.unit;
     let known_as = match &row.known_as {
         Some(KnownDevice { product, maker, .. }) => format!("{maker} {product}"),
-        // Whatever a virtual unit's firmware calls itself, it is listed.
-        None if unit.location.is_virtual() => "(an ID that asmpatch doesn't know)".to_owned(),
-        None => "named by --usb-id".to_owned(),
+        None if row.is_named => "named by --usb-id".to_owned(),
+        // A virtual unit is listed whatever its firmware's ID.
+        None => "(an ID that asmpatch doesn't know)".to_owned(),
     };
     outln!("{}: {} {}", unit.location.to_string().shown(), unit.id, known_as.shown());
     let mut lines = Vec::new();

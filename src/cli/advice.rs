@@ -683,7 +683,8 @@ mod tests {
         let steps = worded(&[AdvicePart::Run { purpose: "set it", line: "config set {FIELD=VALUE}" }], &run, &[]);
         let lacks = steps[0].lacks.as_ref().unwrap();
         assert_eq!(lacks.with("serial=A b").words(), ["asmpatch", "config", "set", "serial=A b"]);
-        let two = worded(&[AdvicePart::Run { purpose: "go", line: "wrap {FILE} -o {OUT}" }], &run, &[]);
+        let two =
+            worded(&[AdvicePart::Run { purpose: "go", line: "config set {FIELD=VALUE} {FIELD=VALUE}" }], &run, &[]);
         assert_eq!(two[0].lacks, None);
     }
 

@@ -107,7 +107,10 @@ fn list(args: &Args, image: &Image, at: CodeAddress) -> Result<(), AnyFailure> {
             errln!("{file}");
         }
         for line in &lines {
-            outln!("{line}");
+            // A name stands above its first instruction.
+            for text in line.to_string().lines() {
+                outln!("{text}");
+            }
         }
     }
     Ok(())

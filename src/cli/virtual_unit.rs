@@ -16,6 +16,7 @@ use asm2464_dock::virtual_unit::replug;
 use super::context::Context;
 use super::errors::Exit;
 use super::invocation::Command;
+use super::worded_step::WordedStep;
 #[cfg(unix)]
 use super::{interrupt, virtual_serve};
 
@@ -92,6 +93,7 @@ pub fn run(command: &VirtualCommand, context: &Context) -> Result<Exit, AnyFailu
 /// looks like a fault of the unit is one of its bridge.toml.
 pub fn remind(context: &Context) {
     let run = &context.invocation;
+    let advised: Vec<String> = context.taken_left().steps.iter().filter_map(WordedStep::line).collect();
     let judges = !run.subcommand().starts_with("virtual") && !["config get", "demo"].contains(&run.subcommand());
     if !judges || context.is_quiet || context.json {
         return;
@@ -105,6 +107,10 @@ pub fn remind(context: &Context) {
         }
         let set = Command::named("virtual set").with("device", device.clone());
         let set = keys.iter().fold(set, |set, key| set.operand(format!("{key}=")));
+        // A write that stopped has said it among its steps.
+        if advised.contains(&set.to_string()) {
+            continue;
+        }
         let (device, keys) = (device.to_string_lossy(), keys.join(", "));
         errln!("{}: its bridge.toml sets {keys}; without:", device.shown());
         errln!("    {set}");

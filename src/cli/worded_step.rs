@@ -192,6 +192,7 @@ pub fn lines(steps: &[WordedStep]) -> Vec<String> {
         match command {
             Some(_) if said == Some(&**purpose) => {}
             Some(_) => lines.push(format!("{purpose}:")),
+            None if said == Some(&**purpose) => {}
             None => lines.push(purpose.to_string()),
         }
         lines.extend(command.as_ref().map(|command| format!("    {command}")));

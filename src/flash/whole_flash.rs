@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn a_copy_of_the_right_length_or_none_is_made() {
         for (id, code, words) in [
-            ([0x12, 0x34, 0x13], "asmpatch::backup::unknown_flash", "12 34 13 doesn't say how many bytes"),
+            ([0x12, 0x34, 0x12], "asmpatch::backup::unknown_flash", "12 34 12 doesn't say how many bytes"),
             ([0xEF, 0x30, 0x14], "asmpatch::backup::smaller_flash", "means 1048576 bytes, but after 524288 bytes"),
             // Nobody has listed this maker.
             ([0x12, 0x34, 0x15], "asmpatch::backup::smaller_flash", "means 2097152 bytes, but after 524288 bytes"),

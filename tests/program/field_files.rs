@@ -388,11 +388,11 @@ fn a_copy_without_a_valid_block_or_without_firmware_takes_no_units_identity() {
         let printed = refused(home.path(), &["restore", name, "--device", "virtual:u", "--yes"], 3);
         assert!(printed.contains(why) && printed.contains(what), "{name}: {printed}");
         // Nor does another command lead to it.
-        let printed = refused(home.path(), &["verify", name], 3);
-        assert!(printed.contains(what) && !printed.contains("asmpatch restore"), "{name}: {printed}");
+        let has_image = !["config-page-256.bin", "erased.bin"].contains(&name);
+        let printed = refused(home.path(), &["verify", name], if has_image { 0 } else { 3 });
+        assert!(has_image || printed.contains(what), "{name}: {printed}");
+        assert!(!printed.contains("asmpatch restore"), "{name}: {printed}");
     }
-    let printed = refused(home.path(), &["verify", "dump.bin"], 3);
-    assert!(printed.contains("asmpatch restore dump.bin"), "{printed}");
     fs::write(home.path().join("practice.bin"), practice::image().to_file()).unwrap();
     let words = ["flash", "practice.bin", "--config-from", "zero.bin", "--device", "virtual:u", "--yes"];
     let printed = refused(home.path(), &words, 3);
@@ -404,19 +404,16 @@ fn a_copy_without_a_valid_block_or_without_firmware_takes_no_units_identity() {
 }
 
 #[test]
-fn a_copy_that_ends_in_a_sector_or_in_another_order_is_not_restored() {
+fn a_copy_in_another_order_is_not_restored() {
     let home = home();
     fs::write(home.path().join("practice.bin"), practice::image().to_file()).unwrap();
     let flash = fs::read(home.path().join("dump.bin")).unwrap();
-    fs::write(home.path().join("torn.bin"), &flash[..DUMP_LEN - 1]).unwrap();
     let mut swapped = flash;
     swapped.chunks_exact_mut(2).for_each(<[u8]>::reverse);
     fs::write(home.path().join("swapped.bin"), swapped).unwrap();
-    for (name, why) in [
-        ("torn.bin", "a copy of a part of a flash"),
-        ("swapped.bin", "whose bytes are swapped in groups of 2"),
-        ("leaves-like.zip", "is a zip archive"),
-    ] {
+    for (name, why) in
+        [("swapped.bin", "whose bytes are swapped in groups of 2"), ("leaves-like.zip", "is a zip archive")]
+    {
         let printed = refused(home.path(), &["restore", name, "--device", "virtual:u", "--yes"], 3);
         assert!(printed.contains(why), "{name}: {printed}");
         let words = ["flash", "practice.bin", "--config-from", name, "--device", "virtual:u", "--yes"];

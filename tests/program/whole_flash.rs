@@ -168,7 +168,7 @@ fn a_flash_is_read_until_two_readings_agree_and_is_not_copied_if_they_never_do()
         [
             ("unstable-reads = 5", None),
             ("stale-first-byte = 4", None),
-            ("jedec-id = '12 34 13'", Some((5, "asmpatch::backup::unknown_flash"))),
+            ("jedec-id = '12 34 12'", Some((5, "asmpatch::backup::unknown_flash"))),
             ("jedec-id = 'EF 30 14'", Some((4, "asmpatch::backup::smaller_flash"))),
         ],
         |(defect, failure)| {

@@ -188,7 +188,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was sent to it" ["see port paths and serial numbers of units" "list"]
         {"if you know that this device is an ASM2464PD dock, name its ID, too" "usb_ids" "VID:PID"});
     "asmpatch::doctor::fix_command", "report this bug in asmpatch, with everything that it printed";
-    "asmpatch::doctor::fix_one", "name one unit with `--device`. Nothing was done";
+    "asmpatch::doctor::fix_one", ({"name one unit with {}. " if "device"} "Nothing was done");
     "asmpatch::doctor::several", (
         "each unit needs a report of its own" {": add {} with another name to each" if "report" ""}
         {"run this for each" each "device" "PORT"});

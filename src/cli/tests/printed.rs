@@ -124,8 +124,11 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
     if let ["asmpatch", "help", topic @ ..] = &*values.iter().map(String::as_str).collect::<Vec<_>>() {
         return (!help::is_topic(topic)).then(|| "no command, page or code".to_owned());
     }
-    let parsed = command().try_get_matches_from(values);
-    Some(parsed.err()?.kind().to_string())
+    let error = command().try_get_matches_from(values).err()?;
+    if error.kind() == clap::error::ErrorKind::DisplayHelp {
+        return None;
+    }
+    Some(error.kind().to_string())
 }
 
 #[test]

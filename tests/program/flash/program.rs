@@ -52,8 +52,8 @@ fn a_flash_proves_each_image_once() {
             *counted.entry(sha256[..64].to_owned()).or_insert(0) += 1;
         }
         assert_eq!(counted.len(), images, "{file}: {counted:?}");
-        // Over each transport, or over the one that open firmware has.
-        assert!(counted.values().all(|power_ons| *power_ons <= 2), "{file}: {counted:?}");
+        // Over each transport, with nothing, a card and an SSD behind; or over the one that open firmware has.
+        assert!(counted.values().all(|power_ons| *power_ons <= 4), "{file}: {counted:?}");
     }
 }
 

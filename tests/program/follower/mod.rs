@@ -455,7 +455,9 @@ fn the_first_step_against_a_fault_is_the_same_in_each_command_or_is_doctor() {
             let outcome = ask(command);
             let first = outcome.steps.iter().find(|step| !step.is_name).map(|step| step.line.as_str());
             let is_doctor = first == Some("asmpatch doctor --device virtual:dock");
-            assert!(first == expected || is_doctor, "{scenario}, {command}: {first:?}, doctor: {expected:?}");
+            // Without an advice, what is set on the unit is the first thing that is printed.
+            let is_set = expected.is_none() && first.is_some_and(|line| line.starts_with("asmpatch virtual set "));
+            assert!(first == expected || is_doctor || is_set, "{scenario}, {command}: {first:?}, doctor: {expected:?}");
         }
     }
 }

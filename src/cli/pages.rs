@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_part_of_a_word_is_no_word() {
         assert!(has_words("of `PCIE_LINK_STATE`.", "pcie_link_state"));
-        assert!(!has_words("PCIE_LINK_STATE_2", "pcie_link_state") && !has_words("restore", "restor"));
+        assert!(!has_words("PCIE_LINK_STATE_2", "pcie_link_state") && !has_words("restore", "rest"));
     }
 
     #[test]

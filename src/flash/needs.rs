@@ -407,7 +407,7 @@ pub fn later_commands(
         now.extend(stand_in_waivers(&own, &unit.backups, &unit.unread));
     }
     // If this run makes a backup, its blocks are taken from there.
-    if !has_blocks && !(is_readable && backs_up) {
+    if !(has_blocks || is_readable && backs_up) {
         for shown in boot_loaders(unit) {
             again.extend(stand_in_waivers(&shown, &unit.backups, &unit.unread));
         }

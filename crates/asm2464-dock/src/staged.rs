@@ -233,7 +233,8 @@ fn moved() -> io::Error {
     io::Error::other("another program has put something else in the place of asmpatch's own folder")
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 

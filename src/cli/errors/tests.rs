@@ -302,7 +302,7 @@ fn each_option_that_advice_names_is_one_of_the_command_that_was_run_or_stands_wi
         let path: Vec<&str> = subcommand.split(' ').collect();
         for code in codes() {
             for step in steps_by_code(code, &[], &run) {
-                if let foreign @ [_, ..] = &*foreign_options(&step.purpose.to_string(), &path, &root) {
+                if let foreign @ [_, ..] = &*foreign_options(step.purpose.as_ref(), &path, &root) {
                     wrong.insert(format!("{subcommand}: {code}: {foreign:?}: {}", step.purpose));
                 }
             }

@@ -72,7 +72,7 @@ fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
         Why::GoBackTo { taken, firmware, is_oldest } => {
             let which = if *is_oldest { "the oldest" } else { "this" };
             let taken = taken.map_or_else(|| "of an unknown date".to_owned(), user_files::time);
-            return format!("go back to {which} backup ({taken}, {})", firmware.to_string().shown()).into();
+            return format!("go back to {which} backup ({taken}, {})", firmware.to_string().shown());
         }
         Why::SeeUnread => "see what this backup is",
         Why::SeeBackups => "of more backups only the two newest and the oldest are above; see each",

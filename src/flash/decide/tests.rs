@@ -227,7 +227,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
     let decision = decide_alone(&seen, &usb4, &subject(), Allowed::default());
     assert!(is_clone(&decision, "another unit's USB4 identity", true), "{decision:?}");
     let allowed = Allowed { clone_identity: Waivers::ALL, ..Allowed::default() };
-    assert!(written(decide_alone(&seen, &others, &subject(), allowed)).cloned != []);
+    assert!(!written(decide_alone(&seen, &others, &subject(), allowed)).cloned.is_empty());
     let own = planned(&seen, [block_zero("MINE"), block_one(0x10)], BlockSource::Backup, &image);
     assert_eq!(written(decide_alone(&seen, &own, &subject(), Allowed::default())).cloned, []);
     // A serial number that the user gives belongs to no other unit, and a unit without an identity has none to lose.
@@ -478,7 +478,7 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
             assert_eq!(refusal(&refused).to_string(), message);
         }
         let consent = Allowed { clone_identity: Waivers::ALL, ..allowed };
-        assert_eq!(written(decide("MINE", false, consent)).cloned, [expected.clone()]);
+        assert_eq!(written(decide("MINE", false, consent)).cloned, std::slice::from_ref(&expected));
         // No clone: its own backup, a lost block 0, the number that every unit gets, and a number that the user gives.
         for (shown, given) in [("BACKUP", false), ("000000000000", false), ("AAAABBBB0060", false), ("MINE", true)] {
             assert_eq!(written(decide(shown, given, allowed)).cloned, [], "{shown}");

@@ -459,7 +459,8 @@ mod tests {
             let alternates = alternates_in(&open_usb2(change));
             (alternates.len(), Layout::of(&alternates, BusSpeed::Full).and_then(|layout| layout.open))
         };
-        let cases: [(&str, &dyn Fn(&mut Vec<Vec<u8>>)); 8] = [
+        type Change<'a> = &'a dyn Fn(&mut Vec<Vec<u8>>);
+        let cases: [(&str, Change<'_>); 8] = [
             ("too many endpoints counted", &|all| all[2][4] = 9),
             ("too many interfaces counted", &|all| all[1][4] = 3),
             ("a longer configuration counted", &|all| all[1][2] = 200),

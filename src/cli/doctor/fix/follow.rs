@@ -115,7 +115,7 @@ mod tests {
         let (a, b, c) = (unit("3-1", "A"), unit("3-2", "B"), unit("2-1", "A"));
         let before = [a.clone(), b.clone()];
         assert_eq!(followed.among(&before, &before), Place::There);
-        assert_eq!(followed.among(&before, &[b.clone()]), Place::There, "it is away");
+        assert_eq!(followed.among(&before, std::slice::from_ref(&b)), Place::There, "it is away");
         assert_eq!(followed.among(&before, &[b.clone(), c.clone()]), Place::At(c.clone()));
         let other = unit("3-1", "C");
         assert_eq!(followed.among(&before, &[other.clone(), b.clone()]), Place::Perhaps(other.clone()));

@@ -212,13 +212,12 @@ fn checked(image: &Image, faults: FlashFaults, effects: Option<Effects>, budget:
     let e4_extension = if checked.is_ok() && state != BridgeState::OpenFirmware { unit.e4_extension() } else { None };
     drop(unit);
     report.e4_extension = e4_extension;
-    if state != BridgeState::OpenFirmware {
-        if !report.is_dead()
-            && let Some(mut unit) =
-                BootedUnit::boot(Rig { wire: TransportKind::Uas, ..rig.clone() }, &mut report.checks)
-        {
-            let _ = unit.vendor_firmware(effects);
-        }
+    let over_uas = Rig { wire: TransportKind::Uas, ..rig.clone() };
+    if state != BridgeState::OpenFirmware
+        && !report.is_dead()
+        && let Some(mut unit) = BootedUnit::boot(over_uas, &mut report.checks)
+    {
+        let _ = unit.vendor_firmware(effects);
     }
     // What is behind the bridge changes what firmware does once it is asked.
     for behind in [Behind::Card, Behind::Ssd] {

@@ -69,8 +69,8 @@ options:
     description:
       - Allows what C(asmpatch) otherwise refuses. Each is the option of that name, which C(asmpatch flash --help) describes.
       - V(no-backup) is for units that can give no backup and have none. All others are still backed up. A unit at whose port
-        another backup was taken, or that shows a serial number in its boot loader, also needs V(clone-identity): its USB4 identity is
-        lost.
+        another backup was taken, or that shows a serial number in its boot loader, also needs V(clone-identity). That unit's USB4
+        identity is lost.
     type: list
     elements: str
     choices: [unproven, other-line, clone-identity, no-backup]

@@ -312,7 +312,7 @@ fn a_boot_loader_with_a_backup_is_given_it_back() {
     with_open_image(&path);
     assert_eq!(asmpatch(&path, "flash ed4e39b --device virtual:u --yes").status.code(), Some(4));
     fs::write(path.join("u/bridge.toml"), "factory = \"stock\"\n").unwrap();
-    let talk = talk(&path, &[Types("y"), Types("y"), Types("")]);
+    let talk = talk(&path, &[Types("1"), Types("y"), Types("y"), Types("")]);
     assert!(talk.text.contains("asmpatch restore ") && talk.text.contains("Permit that, and run it?"), "{}", talk.text);
     let doctor = String::from_utf8(asmpatch(&path, "doctor --device virtual:u").stdout).unwrap();
     assert!(doctor.contains("practice image"), "it has its own firmware again: {doctor}");

@@ -83,8 +83,6 @@ enum Training {
 pub(super) struct PcieLink {
     pub(super) early_lanes: EarlyLanes,
     is_powered: bool,
-    /// The firmware has switched the device's power off.
-    is_off: bool,
     /// Time at which the device begins to answer; `None` if it already does, or has no power.
     settles_at: Option<u64>,
     has_lanes: bool,
@@ -93,14 +91,7 @@ pub(super) struct PcieLink {
 
 impl PcieLink {
     pub(super) fn new(early_lanes: EarlyLanes) -> Self {
-        Self {
-            early_lanes,
-            is_powered: false,
-            is_off: false,
-            settles_at: None,
-            has_lanes: false,
-            training: Training::Untouched,
-        }
+        Self { early_lanes, is_powered: false, settles_at: None, has_lanes: false, training: Training::Untouched }
     }
 
     /// Whether the link has trained, if a device is there.
@@ -111,8 +102,6 @@ impl PcieLink {
     /// State of the LTSSM, if a device is there.
     fn state(&self) -> u8 {
         match self.training {
-            // Quiet builds of the open firmware switch the power off when they start, and train nothing.
-            Training::Untouched if self.is_off => 0,
             Training::Untouched => asm2464::tlp::LINK_UP,
             Training::Off => 0,
             Training::On { .. } if self.settles_at.is_some() => DETECT,
@@ -149,7 +138,6 @@ impl PcieLink {
         let before = (self.settles_at, self.state());
         match addr {
             POWER => {
-                self.is_off = value & POWERED == 0;
                 let was_powered = std::mem::replace(&mut self.is_powered, value & POWERED != 0);
                 self.settles_at = match (was_powered, self.is_powered) {
                     (false, true) => Some(now + SETTLING),
@@ -353,13 +341,6 @@ mod tests {
         link.write(TRAINING, 0x10, 0);
         assert_eq!((state(&link), link.is_trained()), (0, false));
         assert!(PcieLink::new(EarlyLanes::Train).is_trained(), "a firmware that never trains it has a link");
-        let mut quiet = self::link(EarlyLanes::Train, &[(POWER, 0), (TRAINING, 0)]);
-        assert_eq!((state(&quiet), quiet.is_trained()), (0, false), "unless it has switched the power off");
-        for (addr, value) in [(POWER, POWERED), (LANES, LANES_ON), (TRAINING, 0x1C)] {
-            quiet.write(addr, value, 0);
-        }
-        quiet.advance(SETTLING);
-        assert_eq!(state(&quiet), 0x78);
     }
 
     fn request(

@@ -201,7 +201,7 @@ class BadInput(unittest.TestCase):
             "host-lost": {"asmpatch_units": [fleet.unit("host-lost", "u", erased)]},
             "host-allowed": {
                 "asmpatch_units": [fleet.unit("host-allowed", "u", erased)],
-                "asmpatch_allow": ["no-backup"],
+                "asmpatch_allow": ["no-backup", "clone-identity"],
             },
             "host-away": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9},
         }

@@ -194,21 +194,7 @@ impl Sysfs {
     /// The processes, except this one, that have a USB device open. Only root sees other users' processes.
     pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
         let node = self.dev.join(format!("bus/usb/{bus:03}/{address:03}"));
-        let mut found = Vec::new();
-        for name in names(&self.proc) {
-            let Ok(pid) = name.parse() else { continue };
-            if pid == std::process::id() {
-                continue;
-            }
-            let folder = self.proc.join(&name);
-            let descriptors = folder.join("fd");
-            let is_node = |name: &String| fs::read_link(descriptors.join(name)).is_ok_and(|target| target == node);
-            if names(&descriptors).iter().any(is_node) {
-                found.push(Process { pid, command: read(&folder.join("comm")) });
-            }
-        }
-        found.sort();
-        found
+        self.processes_with(|descriptor| fs::read_link(descriptor).is_ok_and(|target| target == node))
     }
 
     /// The processes that hold a lock of flock(2) on a file. Only Linux reports them.
@@ -236,7 +222,8 @@ impl Sysfs {
             {
                 let folder = self.proc.join(pid.to_string());
                 // If the process that took the lock has ended, a child that has its file open holds it still.
-                let children = if folder.exists() { Vec::new() } else { self.processes_with(file) };
+                let has_it = |descriptor: &Path| fs::metadata(descriptor).is_ok_and(|open| is_same(&open, file));
+                let children = if folder.exists() { Vec::new() } else { self.processes_with(has_it) };
                 if children.is_empty() {
                     holders.push(Process { pid, command: read(&folder.join("comm")) });
                 }
@@ -246,8 +233,9 @@ impl Sysfs {
         holders
     }
 
-    /// The processes, except this one, that have this file open, as far as this one may see.
-    fn processes_with(&self, file: &Metadata) -> Vec<Process> {
+    /// The processes, except this one, with an open file that is this one, as far as this process may see. `is_it` takes a
+    /// descriptor's path in /proc.
+    fn processes_with(&self, is_it: impl Fn(&Path) -> bool) -> Vec<Process> {
         let mut found = Vec::new();
         for name in names(&self.proc) {
             let Ok(pid) = name.parse() else { continue };
@@ -256,8 +244,7 @@ impl Sysfs {
             }
             let folder = self.proc.join(&name);
             let descriptors = folder.join("fd");
-            let is_file = |name: &String| fs::metadata(descriptors.join(name)).is_ok_and(|open| is_same(&open, file));
-            if names(&descriptors).iter().any(is_file) {
+            if names(&descriptors).iter().any(|name| is_it(&descriptors.join(name))) {
                 found.push(Process { pid, command: read(&folder.join("comm")) });
             }
         }

@@ -158,7 +158,7 @@ impl Given {
 pub(super) fn needs(unit: &Examined, subject: &NewFirmware, others: Others<'_>) -> Needs {
     let Examined { seen, .. } = unit;
     let (own, given) = (unit.own(), Given::by_plan(unit, subject));
-    let is_own = own.usb4.is_some() && had_before(unit, &given.from_backup);
+    let is_own = had_before(unit, &given.from_backup);
     let foreign = foreign(&own, &given, is_own, others, &|_| true);
     let twins = |is_planned: bool| match &given.identity.serial {
         Some(serial) if foreign.is_empty() => others.with_serial(serial, &|_| is_planned),
@@ -269,8 +269,9 @@ fn foreign(
 }
 
 /// Whether this is the identity in a backup that certainly is the unit's own: with another serial number, an earlier one.
+/// Only a unit with a USB4 identity is known by more than its serial number.
 fn had_before(unit: &Examined, identity: &UnitIdentity) -> bool {
-    certain(&unit.backups).any(|backup| backup.filed.given_identity() == *identity)
+    unit.own().usb4.is_some() && certain(&unit.backups).any(|backup| backup.filed.given_identity() == *identity)
 }
 
 /// Whether the backup that is made now will certainly be the unit's own once it has what is planned for it.
@@ -392,7 +393,7 @@ pub fn later_commands(
     let unproven = if unproven(unit, subject).is_empty() { None } else { Some(Permission::Unproven) };
     let given = Given::by_plan(unit, subject);
     let own = unit.own();
-    let is_own = own.usb4.is_some() && had_before(unit, &given.from_backup);
+    let is_own = had_before(unit, &given.from_backup);
     let mut now: BTreeSet<Permission> = line.into_iter().chain(unproven).collect();
     now.extend(clones(&own, &given, is_own));
     let mut with_blocks = now.clone();

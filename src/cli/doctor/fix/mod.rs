@@ -380,51 +380,50 @@ impl Session<'_> {
             if !was_chosen || way.len() > 1 {
                 lines(std::slice::from_ref(step)).iter().for_each(|line| self.say(&format!("  {line}")));
             }
-            match (&step.command, step.applicability) {
+            let own = match (&step.command, step.applicability) {
                 // It lacks its unit.
                 (Some(StepCommand::Own(_)), Applicability::NeedsValue) => return Ok(Taken::LacksValue),
-                (Some(StepCommand::Own(command)), _) => {
-                    let is_agreed = was_chosen && step.question.is_none();
-                    match self.attempt(finding, step, command, is_agreed, at_work)? {
-                        Taken::Done { wrote: now } => wrote |= now,
-                        ended => return Ok(ended),
+                (Some(StepCommand::Own(_)), _) => Some((step.clone(), was_chosen && step.question.is_none())),
+                (None, Applicability::NeedsValue) => match self.completed(step)? {
+                    Some(command) => {
+                        let command = Some(StepCommand::Own(command));
+                        Some((WordedStep { command, ..step.clone() }, false))
                     }
+                    None => return Ok(Taken::LacksValue),
+                },
+                (Some(StepCommand::System(_)) | None, _) => None,
+            };
+            if let Some((step, is_agreed)) = own {
+                match self.attempt(finding, &step, is_agreed, at_work)? {
+                    Taken::Done { wrote: now } => wrote |= now,
+                    ended => return Ok(ended),
                 }
-                (None, Applicability::NeedsValue) => {
-                    let Some(command) = self.completed(step)? else { return Ok(Taken::LacksValue) };
-                    let step = WordedStep { command: Some(StepCommand::Own(command.clone())), ..step.clone() };
-                    match self.attempt(finding, &step, &command, false, at_work)? {
-                        Taken::Done { wrote: now } => wrote |= now,
-                        ended => return Ok(ended),
-                    }
-                }
-                (Some(StepCommand::System(_)), _) | (None, _) => {
-                    if !self.can_ask {
-                        return Ok(Taken::No);
-                    }
-                    if let Some(question) = &step.question
-                        && !self.agrees(question)?
-                    {
-                        return Ok(Taken::No);
-                    }
-                    let woken = self.wait()?;
-                    if woken == Woken::Closed {
-                        return Ok(Taken::No);
-                    }
-                    let done = DoneStep::new(finding, step);
-                    if !self.done.contains(&done) {
-                        self.done.push(done);
-                    }
-                    if woken == Woken::Changed && way.len() == 1 {
-                        return Ok(Taken::Changed);
-                    }
-                }
+                continue;
+            }
+            if !self.can_ask {
+                return Ok(Taken::No);
+            }
+            if let Some(question) = &step.question
+                && !self.agrees(question)?
+            {
+                return Ok(Taken::No);
+            }
+            let woken = self.wait()?;
+            if woken == Woken::Closed {
+                return Ok(Taken::No);
+            }
+            let done = DoneStep::new(finding, step);
+            if !self.done.contains(&done) {
+                self.done.push(done);
+            }
+            if woken == Woken::Changed && way.len() == 1 {
+                return Ok(Taken::Changed);
             }
         }
         Ok(Taken::Done { wrote })
     }
 
-    /// Asks about one of asmpatch's own commands, and runs it.
+    /// Asks about a step with one of asmpatch's own commands, and runs it.
     ///
     /// # Errors
     /// On Ctrl-C.
@@ -432,10 +431,10 @@ impl Session<'_> {
         &mut self,
         finding: &Finding,
         step: &WordedStep,
-        command: &Command,
         is_agreed: bool,
         at_work: Option<&str>,
     ) -> Result<Taken, AnyFailure> {
+        let Some(StepCommand::Own(command)) = &step.command else { return Ok(Taken::DidNotHelp) };
         if !self.may_run(command, step, is_agreed, at_work)? {
             return Ok(Taken::No);
         }

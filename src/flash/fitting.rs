@@ -98,7 +98,7 @@ pub fn fitting(
 ) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
     let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
-    let shown = shown_serial(unit);
+    let shown = UnitIdentity::shown_by(unit).own().serial;
     // The unit may have started before its flash was written, so both serial numbers count.
     let has_serial =
         |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
@@ -222,21 +222,14 @@ pub fn add_named(backups: &mut Vec<FittingBackup>, unit: &UnitInfo, blocks: &Uni
     if differing(own.usb4, theirs.usb4).is_some() {
         return;
     }
-    let replaced = differing(own.serial.or_else(|| shown_serial(unit)), named.given_identity().serial);
+    let replaced =
+        differing(own.serial.or_else(|| UnitIdentity::shown_by(unit).own().serial), named.given_identity().serial);
     backups.push(FittingBackup {
         filed: named.clone(),
         fit: Fit::Named,
         has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
         replaces_serial: unit.state == BridgeState::BootLoader && replaced.is_some(),
     });
-}
-
-/// The serial number of block 0 that a unit shows, if only one unit has it. Open firmware shows the chip's.
-fn shown_serial(unit: &UnitInfo) -> Option<String> {
-    match unit.state {
-        BridgeState::OpenFirmware => None,
-        BridgeState::Vendor | BridgeState::BootLoader => UnitIdentity::shown(unit.serial()).own().serial,
-    }
 }
 
 /// The versions that a unit's board has run, by the backups that fit it best. A serial number that other units share

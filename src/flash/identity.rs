@@ -1,8 +1,11 @@
 //! Identity of units: the serial number and the USB4 identity, and a neutral one for a board that has none.
 
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks};
+use asm2464::firmware::{
+    BlockIndex, BridgeState, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, UsbId, known_blocks,
+};
 use asm2464::flash::BlockBytes;
 use asm2464::{Failure, Kind};
+use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
 use super::consent::Waiver;
@@ -34,10 +37,11 @@ impl UnitIdentity {
         }
     }
 
-    /// The identity that a serial number in USB descriptors shows: the boot loader's is block 0's, or zeros.
-    pub(super) fn shown(serial: &str) -> Self {
-        let serial = if is_nobodys(serial) { None } else { Some(serial.to_owned()) };
-        Self { serial, usb4: None }
+    /// The identity that a unit shows without being read: block 0's serial number, or zeros in the boot loader. Open
+    /// firmware shows the chip's number.
+    pub(super) fn shown_by(unit: &UnitInfo) -> Self {
+        let shows_block = unit.state != BridgeState::OpenFirmware && !is_nobodys(unit.serial());
+        Self { serial: shows_block.then(|| unit.serial().to_owned()), usb4: None }
     }
 
     /// Removes the values that tinygrad's tool writes to every unit, because they identify no unit.

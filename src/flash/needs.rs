@@ -293,7 +293,7 @@ fn certain(backups: &[FittingBackup]) -> impl Iterator<Item = &FittingBackup> {
 /// unit's backup, comes from a backup, or is what the user gives.
 fn loss(unit: &Examined, subject: &NewFirmware) -> Loss {
     let [zero, one] = &unit.plan.blocks;
-    let shown = shown_by(&unit.seen.attached);
+    let shown = UnitIdentity::shown_by(&unit.seen.attached);
     let mut loss = Loss::default();
     if zero.source.stands_in()
         && !subject.serial_given
@@ -308,11 +308,6 @@ fn loss(unit: &Examined, subject: &NewFirmware) -> Loss {
     let is_boot_loader = unit.seen.attached.state == BridgeState::BootLoader;
     loss.usb4 = is_boot_loader && one.source.stands_in() && loses_usb4(&shown, &unit.backups);
     loss
-}
-
-/// The identity that a unit shows without being read. Open firmware shows the chip's serial number.
-fn shown_by(unit: &UnitInfo) -> UnitIdentity {
-    UnitIdentity::shown(if unit.state == BridgeState::OpenFirmware { "" } else { unit.serial() })
 }
 
 /// Whether a unit in its boot loader that shows this has a USB4 identity of its own, which no backup has. Where block 0
@@ -337,7 +332,7 @@ fn stand_in_waivers(shown: &UnitIdentity, backups: &[FittingBackup], unread: &[U
 /// What a unit in its boot loader is if none of these backups is its own: a step that writes it without one is for
 /// this, and needs these permissions.
 pub fn without_backup(unit: &UnitInfo, backups: &[FittingBackup], unread: &[UnreadBackup]) -> (Why, Vec<Permission>) {
-    let shown = shown_by(unit);
+    let shown = UnitIdentity::shown_by(unit);
     let why = if shown.own().serial.is_some() { Why::KeepsSerial } else { Why::NewBoard };
     (why, stand_in_waivers(&shown, backups, unread))
 }

@@ -128,7 +128,7 @@ impl Examined {
     /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
     pub(super) fn own(&self) -> UnitIdentity {
         match self.seen.attached.state {
-            BridgeState::BootLoader => UnitIdentity::shown(self.seen.attached.serial()),
+            BridgeState::BootLoader => UnitIdentity::shown_by(&self.seen.attached),
             _ => UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref())),
         }
     }
@@ -156,8 +156,7 @@ impl Needs {
         }
         // These two refusals come before the one for a missing backup: the command in its help must change neither the
         // identity nor the line unasked.
-        let mut foreign = self.foreign.iter().filter(|cloned| !waived.has(cloned.waiver()));
-        let foreign = foreign.next();
+        let foreign = self.foreign.iter().find(|cloned| !waived.has(cloned.waiver()));
         if let Some(what @ Cloned::OtherSerial { .. }) = foreign
             && unit.state == BridgeState::BootLoader
         {

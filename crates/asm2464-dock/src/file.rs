@@ -57,7 +57,19 @@ pub fn read(path: &Path, max: usize, waits: impl FnOnce(), interrupt: Interrupt<
 /// # Errors
 /// The system's error; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
-    take(open_regular(path)?, max)
+    take(open_regular(path, true)?, max)
+}
+
+/// As [`read_regular`], but follows no link.
+///
+/// # Errors
+/// As for [`read_regular`]; [`io::ErrorKind::InvalidInput`] also for a link.
+pub fn read_unlinked(path: &Path, max: usize) -> io::Result<Vec<u8>> {
+    // Not every system can open a file without following a link.
+    if let Some(kind) = irregular(path) {
+        return Err(not_regular(kind));
+    }
+    take(open_regular(path, false)?, max)
 }
 
 /// Reads at most the first `most` bytes of a regular file.
@@ -66,14 +78,14 @@ pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
 /// The system's error; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn read_start(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_regular(path)?.take(most as u64).read_to_end(&mut bytes)?;
+    open_regular(path, true)?.take(most as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn open_regular(path: &Path) -> io::Result<File> {
+fn open_regular(path: &Path, follows: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
-    careful(&mut options, true);
+    careful(&mut options, follows);
     let file = options.open(path)?;
     refuse_irregular(&file)?;
     Ok(file)

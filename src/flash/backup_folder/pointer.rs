@@ -7,15 +7,14 @@
 //! followed through a link.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use asm2464::digest::{Sha256Digest, to_hex};
-use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
+use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
+use asm2464::firmware::Part;
 use asm2464::flash::BlockBytes;
 use asm2464::{Failure, Kind, text};
 use asm2464_dock::user::host_name;
@@ -31,7 +30,7 @@ const NAME_BEGINS: &str = "asmpatch-pointer-";
 /// Version of the format.
 const FORMAT: u32 = 1;
 /// Maximum length in bytes of a pointer. A longer one is not read.
-const MAX_POINTER_LEN: u64 = 16 << 10;
+const MAX_POINTER_LEN: usize = 16 << 10;
 /// How long to wait for the folder of a pointer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -115,7 +114,7 @@ pub fn is_named_like_one(path: &Path) -> bool {
 /// # Errors
 /// [`BackupFolderError`] if it can't be read, or has other content than its name says.
 pub fn read(path: &Path) -> Result<FiledBackup, BackupFolderError> {
-    let bytes = read_unlinked(path).map_err(unread(path))?;
+    let bytes = file::read_unlinked(path, MAX_POINTER_LEN).map_err(unread(path))?;
     let no_pointer = |why: String| {
         let message = format!("{} is no pointer to a backup: {why}", path.display());
         no_backup(Failure::new(Kind::BadInput.code("asmpatch::backup::bad_pointer"), message))
@@ -138,27 +137,8 @@ pub fn read(path: &Path) -> Result<FiledBackup, BackupFolderError> {
     })
 }
 
-fn read_unlinked(path: &Path) -> io::Result<Vec<u8>> {
-    if let Some(kind) = file::irregular(path) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {kind}, expected a regular file")));
-    }
-    let mut options = File::options();
-    options.read(true);
-    file::careful(&mut options, false);
-    let mut bytes = Vec::new();
-    options.open(path)?.take(MAX_POINTER_LEN).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 fn block(hex: &str) -> Option<BlockBytes> {
-    let mut bytes = [0; CONFIG_BLOCK_LEN];
-    if !hex.is_ascii() || hex.len() != 2 * CONFIG_BLOCK_LEN {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    BlockBytes::try_from(parse_hex(hex).ok()?).ok()
 }
 
 impl FiledBackup {

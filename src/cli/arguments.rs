@@ -286,15 +286,15 @@ pub fn opened(
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<Box<dyn Port>, AnyFailure> {
-    if selector.is_none()
-        && ask::can_choose()
-        && let Some(unit) = asked_for(&unit::list(known)?)?
-    {
-        // It may have left since, and another one be at its port.
-        return Ok(unit::again(known, &unit, capture)?.into_port());
-    }
     let new = unit::new_virtual(selector);
-    let port = unit::port(known, selector, capture)?;
+    let port = match unit::port(known, selector, capture) {
+        Err(error) if error.code() == unit::SEVERAL.code && ask::can_choose() => {
+            let Some(unit) = asked_for(&unit::list(known)?)? else { return Err(error) };
+            // It may have left since, and another one be at its port.
+            return Ok(unit::again(known, &unit, capture)?.into_port());
+        }
+        opened => opened?,
+    };
     if let Some(dir) = new
         && std::io::stderr().is_terminal()
     {

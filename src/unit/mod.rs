@@ -54,4 +54,6 @@ mod live;
 mod selection;
 
 pub use live::{Live, Purpose, spare_ssd};
-pub use selection::{NoUnit, Selector, Unit, again, choose, list, named, new_virtual, port, ports, virtual_folder};
+pub use selection::{
+    NoUnit, SEVERAL, Selector, Unit, again, choose, list, named, new_virtual, port, ports, virtual_folder,
+};

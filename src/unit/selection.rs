@@ -167,6 +167,9 @@ pub fn again(known: &Arc<Devices>, info: &UnitInfo, capture: Option<&Capture>) -
     Ok(unit)
 }
 
+/// The kind and code of the error if no unit is named and several are connected.
+pub const SEVERAL: Label = Kind::Refused.code("asmpatch::device::several");
+
 /// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
 /// as for [`choose`].
 ///
@@ -254,7 +257,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, AnyFa
         (0, Some(selector)) => Err(no_match(selector, &all).into()),
         (count, None) => {
             let message = format!("{count} units are connected: {}", listed(&all));
-            let error = Failure::new(Kind::Refused.code("asmpatch::device::several"), message);
+            let error = Failure::new(SEVERAL, message);
             Err(naming_ports(error, &all).into())
         }
         (count, Some(serial)) => {

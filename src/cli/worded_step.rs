@@ -181,7 +181,7 @@ impl WordedStep {
 pub fn lines(steps: &[WordedStep]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut asked: Option<&str> = None;
-    // Several commands for one purpose have it once.
+    // Several steps for one purpose have it once.
     let mut said: Option<&str> = None;
     for WordedStep { purpose, question, command, .. } in steps {
         let question = question.as_deref();
@@ -189,11 +189,9 @@ pub fn lines(steps: &[WordedStep]) -> Vec<String> {
             lines.extend(question.map(|question| format!("{question}:")));
             (asked, said) = (question, None);
         }
-        match command {
-            Some(_) if said == Some(&**purpose) => {}
-            Some(_) => lines.push(format!("{purpose}:")),
-            None if said == Some(&**purpose) => {}
-            None => lines.push(purpose.to_string()),
+        if said != Some(&**purpose) {
+            let colon = if command.is_some() { ":" } else { "" };
+            lines.push(format!("{purpose}{colon}"));
         }
         lines.extend(command.as_ref().map(|command| format!("    {command}")));
         said = Some(&**purpose);

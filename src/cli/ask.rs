@@ -52,19 +52,20 @@ pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailu
     Ok(means_yes(&answer(&format!("{question} [y/N]"), interrupt)?.unwrap_or_default()))
 }
 
-/// Asks for a number from 1 to `most`, again after another answer. `None` if the answer is empty or no, if none can be
-/// read, and after [`TRIES`] wrong ones.
+/// Asks which of `most` numbered ones is meant, again after another answer. Returns its index; `None` if the answer is
+/// empty or no, if none can be read, and after [`TRIES`] wrong ones.
 ///
 /// # Errors
 /// Fails on Ctrl-C.
-pub fn number(question: &str, most: usize, interrupt: Interrupt<'_>) -> Result<Option<usize>, AnyFailure> {
+pub fn which(most: usize, interrupt: Interrupt<'_>) -> Result<Option<usize>, AnyFailure> {
+    let question = format!("Which one? [1-{most}, Enter for none]");
     for _ in 0..TRIES {
-        let Some(line) = answer(question, interrupt)? else { return Ok(None) };
+        let Some(line) = answer(&question, interrupt)? else { return Ok(None) };
         if matches!(line.trim().to_ascii_lowercase().as_str(), "" | "n" | "no") {
             return Ok(None);
         }
         match number_in(&line, most) {
-            Some(number) => return Ok(Some(number)),
+            Some(number) => return Ok(Some(number - 1)),
             None => errln!("type a number from 1 to {most}, or only Enter"),
         }
     }
@@ -106,8 +107,7 @@ pub fn can_choose() -> bool {
 pub fn choice(heading: &str, choices: &[line::Line], interrupt: Interrupt<'_>) -> Result<Option<usize>, AnyFailure> {
     errln!("{heading}");
     print::err(choices.iter().enumerate().map(|(index, choice)| format!("  {:>2}  {choice}", index + 1)));
-    let question = format!("Which one? [1-{}, Enter for none]", choices.len());
-    Ok(number(&question, choices.len(), interrupt)?.map(|number| number - 1))
+    which(choices.len(), interrupt)
 }
 
 /// Prints a prompt, and returns the line that is typed then; `None` if none can be read.

@@ -192,7 +192,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     let units = "asmpatch doctor --json: an object; with --all, or for several units, an array with an element a unit";
     let version = doctor::DoctorJson::VERSION;
     check(one_or_array_of(document::<doctor::DoctorJson>("doctor", version, units)), version);
-    one!("doctor-fix", doctor::fix::DoctorFixJson, "asmpatch doctor --fix --json");
+    one!("doctor-fix", doctor::fix::closing::DoctorFixJson, "asmpatch doctor --fix --json");
     one!("download", download::DownloadReport<'_>, "asmpatch download --json");
     each!(
         "flash",

@@ -15,8 +15,9 @@
 //! - **Firmware is written once**: again only by the steps that the write itself printed. After a write that stopped
 //!   nothing else follows, because doctor's steps, such as "unplug it", can be what keeps the unit from being written
 //!   again (docs/recovery.md).
-//! - **The unit is followed** from where a command left it ([`follow`]).
+//! - **The unit is followed** from where a command left it ([`follow`]). [`closing`] says where a run stands at its end.
 
+pub(in crate::cli) mod closing;
 mod follow;
 pub(super) mod plan;
 mod wait;
@@ -29,8 +30,8 @@ use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::Location;
 use owo_colors::OwoColorize as _;
-use serde::Serialize;
 
+use self::closing::DoneStep;
 use self::follow::Followed;
 use self::plan::{Choice, Finding, Next, Tried, Way};
 use self::wait::{Watched, Woken};
@@ -41,61 +42,12 @@ use crate::cli::context::Context;
 use crate::cli::errors::{self, ErrorJson, Exit};
 use crate::cli::invocation::{Command, Effect, Invocation};
 use crate::cli::worded_step::{StepCommand, WordedStep, lines};
-use crate::cli::{interrupt, print, run_command};
+use crate::cli::{interrupt, run_command};
 use crate::unit::Selector;
 use crate::unit::facts::HostState;
 
 /// The most steps of one run. Each step is taken once, so only steps with ever new texts get there.
 const MOST_STEPS: usize = 40;
-
-/// A step that was taken.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct DoneStep {
-    /// The topic of the finding.
-    topic: String,
-    /// What was found.
-    found: String,
-    /// The step.
-    step: WordedStep,
-    /// The exit status of its command; missing if it was done by hand.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u8>,
-    /// The document that its command printed, or that of its error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<serde_json::Value>,
-}
-
-/// A step that was not taken.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct LeftStep {
-    /// The topic of the finding.
-    topic: String,
-    /// What was found.
-    found: String,
-    /// The first step that would be next; missing if nothing is known to help, or all was tried.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<WordedStep>,
-}
-
-/// What `doctor --fix --json` prints.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::cli) struct DoctorFixJson {
-    /// The last diagnosis, as `doctor --json` prints it; missing if the unit could not be examined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    diagnosis: Option<DoctorJson>,
-    /// Why it could not be examined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ErrorJson>,
-    /// The steps that were taken, in their order.
-    done: Vec<DoneStep>,
-    /// What still keeps a runtime from starting, with the step that needs your hands, an answer or a value.
-    left: Vec<LeftStep>,
-}
-
-impl print::Document for DoctorFixJson {}
 
 /// What an examination has led to.
 struct State {
@@ -455,9 +407,7 @@ impl Session<'_> {
                 self.say(&format!("  {label:<2} {line}"));
             }
         }
-        let number =
-            ask::number(&format!("Which one? [1-{}, Enter for none]", ways.len()), ways.len(), self.interrupt)?;
-        Ok(number.and_then(|number| ways.get(number - 1)))
+        Ok(ask::which(ways.len(), self.interrupt)?.and_then(|index| ways.get(index)))
     }
 
     /// Asks for the value that a command lacks, and shows the command. `None` if more than a line is missing, or if the
@@ -605,99 +555,6 @@ impl Session<'_> {
         }
         Ok(Ran::Badly(steps))
     }
-
-    /// Says where the run stands, and returns its exit status: the last diagnosis's, or that of the last command if it
-    /// failed and that is worse.
-    fn close(self, ended: Result<End, AnyFailure>) -> Result<Exit, AnyFailure> {
-        let (end, failure) = match ended {
-            Ok(end) => (Some(end), None),
-            Err(failure) => (None, Some(failure)),
-        };
-        let diagnosed = self.state.as_ref().map_or(Exit::Done, |state| state.exit);
-        let stopped = self.unfinished.as_ref().map_or(Exit::Done, |(exit, _)| *exit);
-        let exit = match (&failure, end) {
-            (Some(failure), _) => Exit::from(failure.kind()),
-            (None, Some(End::Good)) => Exit::Done,
-            (None, _) => diagnosed.max(self.last).max(stopped),
-        };
-        if self.args.json {
-            self.print_json(failure.as_ref());
-            return Ok(exit);
-        }
-        if let Some(failure) = failure.filter(|failure| failure.kind() != Kind::Interrupted) {
-            return Err(failure);
-        }
-        let again = self.run_at_unit().other("doctor");
-        let said = match end {
-            None => "stopped by Ctrl-C",
-            Some(End::Good) => "",
-            Some(End::Nothing) if self.tried.has_written && self.has_steps() => {
-                "the firmware was written once in this run, and is not written again"
-            }
-            Some(End::Nothing) if self.can_ask => "no step is left that wasn't tried",
-            Some(End::Nothing) => "what is left needs your hands or an answer, and there is no terminal to ask on",
-            Some(End::No) => "the answer was no: nothing else is done",
-            Some(End::LacksValue) => "only you know what that command takes: run it, then go on",
-            Some(End::Stopped) => "what the write has printed is what helps",
-            Some(End::Lost) => "nobody knows which unit it is now: name it with `--device`",
-        };
-        self.say("");
-        for DoneStep { topic, step, status, .. } in &self.done {
-            let ended = match status {
-                None => "by hand".to_owned(),
-                Some(0) => "done".to_owned(),
-                Some(status) => format!("status {status}"),
-            };
-            let what = step.line().unwrap_or_else(|| step.purpose.to_string());
-            self.say(&format!("  {ended:<8}  {topic}: {what}"));
-        }
-        if !said.is_empty() {
-            self.say(said);
-        }
-        if let Some((_, steps)) = &self.unfinished {
-            self.say("left, of what the write has printed:");
-            lines(steps).iter().for_each(|line| self.say(&format!("    {line}")));
-        } else if end != Some(End::Good) {
-            for left in self.left() {
-                let step = left.step.map(|step| format!(" ({})", step.note())).unwrap_or_default();
-                self.say(&format!("left: {}: {}{step}", left.topic, left.found));
-            }
-            self.say("see what is left:");
-            self.say(&format!("    {again}"));
-        }
-        Ok(exit)
-    }
-
-    /// Whether a finding has steps that this run does not take.
-    fn has_steps(&self) -> bool {
-        self.left().iter().any(|left| left.step.is_some())
-    }
-
-    /// What still keeps a runtime from starting.
-    fn left(&self) -> Vec<LeftStep> {
-        if let Some((_, steps)) = &self.unfinished {
-            let stopped = |step: &WordedStep| LeftStep {
-                topic: "firmware".to_owned(),
-                found: "a write did not end well".to_owned(),
-                step: Some(step.clone()),
-            };
-            return steps.iter().map(stopped).collect();
-        }
-        let findings = self.state.iter().flat_map(|state| &state.findings);
-        let left = findings.map(|finding| {
-            let step = self.tried.untried(finding).and_then(|choice| choice.ways.into_iter().flatten().next());
-            LeftStep { topic: finding.topic.clone(), found: finding.found.clone(), step }
-        });
-        left.collect()
-    }
-
-    fn print_json(self, failure: Option<&AnyFailure>) {
-        let left = self.left();
-        let run = self.run_at_unit();
-        let (diagnosis, unexamined) = self.state.map_or((None, None), |state| (state.diagnosis, state.error));
-        let error = failure.or(unexamined.as_ref()).map(|failure| ErrorJson::of(failure.coded(), &run));
-        print::json(&DoctorFixJson { diagnosis, error, done: self.done, left });
-    }
 }
 
 /// How a command ended.
@@ -708,13 +565,6 @@ enum Ran {
     Refused,
     /// With these steps.
     Badly(Vec<WordedStep>),
-}
-
-impl DoneStep {
-    fn new(finding: &Finding, step: &WordedStep) -> Self {
-        let Finding { topic, found, .. } = finding.clone();
-        Self { topic, found, step: step.clone(), status: None, document: None }
-    }
 }
 
 fn writes(step: &WordedStep) -> bool {

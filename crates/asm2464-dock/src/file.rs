@@ -285,6 +285,14 @@ fn name(kind: FileType) -> &'static str {
     }
 }
 
+/// Whether what has this name in a folder, a link itself, is this open file.
+#[cfg(unix)]
+pub(super) fn is_in(folder: &File, name: &std::ffi::OsStr, open: &File) -> bool {
+    use rustix::fs::{AtFlags, fstat, statat};
+    let there = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    matches!((there, fstat(open)), (Ok(there), Ok(open)) if (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino))
+}
+
 /// Makes opening a pipe or a device return without waiting for the other side. Follows links only if `follows` is set.
 #[cfg(unix)]
 pub fn careful(options: &mut OpenOptions, follows: bool) {

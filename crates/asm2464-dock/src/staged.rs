@@ -193,10 +193,7 @@ impl Handles {
 
     /// Whether this folder has this name in the folder above.
     fn is_at(&self, name: &std::ffi::OsStr) -> bool {
-        use rustix::fs::{AtFlags, fstat, statat};
-        let there = statat(&self.parent, name, AtFlags::SYMLINK_NOFOLLOW);
-        let own = fstat(&self.folder);
-        matches!((there, own), (Ok(there), Ok(own)) if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino))
+        file::is_in(&self.parent, name, &self.folder)
     }
 
     fn rename(&self, path: &Path, name: &Path) -> io::Result<()> {

@@ -96,10 +96,7 @@ impl Heir {
         if owner.uid() == root.0 || !is_roots {
             return None;
         }
-        let there = rustix::fs::statat(&folder, path.file_name()?, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let made = rustix::fs::fstat(made).ok()?;
-        let is_there = (there.st_dev, there.st_ino) == (made.st_dev, made.st_ino);
-        is_there.then(|| Self { user: owner.uid(), group: owner.gid() })
+        file::is_in(&folder, path.file_name()?, made).then(|| Self { user: owner.uid(), group: owner.gid() })
     }
 
     /// Gives what root has made to the heir. If the system refuses that, it stays root's.

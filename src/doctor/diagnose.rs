@@ -77,8 +77,8 @@ impl Diagnosis {
 
 /// Why a GPU runtime may be at work on a unit, which a restart would cut off; `None` if nothing shows one.
 pub fn at_work(facts: &Facts) -> Option<String> {
-    if let Some((file, holder)) = facts.host.locks.first() {
-        return Some(format!("{holder} holds {}, a GPU runtime's lock on the unit", file.shown()));
+    if let Some(held) = facts.host.lock_holder() {
+        return Some(held);
     }
     if matches!(facts.pipes, Asked::Is(PipeState::Busy(_))) {
         return Some("a runtime may be at work: the SRAM's DMA waits for data".to_owned());

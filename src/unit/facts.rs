@@ -8,6 +8,7 @@ use std::env;
 use std::path::PathBuf;
 
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
+use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::flash::JedecId;
 use asm2464::{AnyFailure, Named};
@@ -328,6 +329,12 @@ impl HostState {
             Location::Port(port) => Self::at(&Sysfs::system(), port, &[PathBuf::from("/tmp"), env::temp_dir()]),
             Location::Virtual(_) => Self::default(),
         }
+    }
+
+    /// Who holds a GPU runtime's lock on the unit, in words; `None` if nobody does.
+    pub fn lock_holder(&self) -> Option<String> {
+        let (file, holder) = self.locks.first()?;
+        Some(format!("{holder} holds {}, a GPU runtime's lock on the unit", file.shown()))
     }
 
     /// Reads it from this sysfs, with the runtimes' lock files in these folders.

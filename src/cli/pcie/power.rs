@@ -80,9 +80,8 @@ fn switched(port: &mut dyn Port, host: &HostState, on: bool, interrupt: Interrup
 
 /// Refuses a unit whose lock a GPU runtime holds.
 fn spare_runtime(host: &HostState, device: &str) -> Result<(), Failure> {
-    let Some((file, holder)) = host.locks.first() else { return Ok(()) };
-    let message = format!("{device}: {holder} holds {}, a GPU runtime's lock on the unit", file.shown());
-    Err(Failure::new(Kind::Refused.code("asmpatch::pcie::runtime"), message))
+    let Some(held) = host.lock_holder() else { return Ok(()) };
+    Err(Failure::new(Kind::Refused.code("asmpatch::pcie::runtime"), format!("{device}: {held}")))
 }
 
 fn brought_up(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {

@@ -28,7 +28,6 @@ use std::io::IsTerminal as _;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_host::bridge::Location;
 use owo_colors::OwoColorize as _;
 
 use self::closing::DoneStep;
@@ -457,12 +456,12 @@ impl Session<'_> {
                 questions.push("Run it?".to_owned());
             }
         }
-        let location = self.followed.as_ref().map(|followed| &followed.location);
-        let holder = location.and_then(lock_on);
-        if command.effect() == Effect::Restarts
-            && let Some(why) = holder.as_deref().or(at_work)
-        {
-            questions.push(format!("{why}. Restart it all the same?"));
+        if command.effect() == Effect::Restarts {
+            // A runtime may have taken its lock since the unit was examined.
+            let holder = self.followed.as_ref().and_then(|followed| HostState::of(&followed.location).lock_holder());
+            if let Some(why) = holder.as_deref().or(at_work) {
+                questions.push(format!("{why}. Restart it all the same?"));
+            }
         }
         if !self.can_ask {
             return Ok(questions.is_empty());
@@ -569,10 +568,4 @@ enum Ran {
 
 fn writes(step: &WordedStep) -> bool {
     matches!(&step.command, Some(StepCommand::Own(command)) if command.effect() == Effect::Writes)
-}
-
-/// Who holds a runtime's lock on the unit at this moment.
-fn lock_on(location: &Location) -> Option<String> {
-    let (file, holder) = HostState::of(location).locks.into_iter().next()?;
-    Some(format!("{holder} holds {}, a GPU runtime's lock on the unit", file.shown()))
 }

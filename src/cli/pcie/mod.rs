@@ -310,10 +310,10 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailur
     let names = show::names(&survey);
     // A link that went down meanwhile is as down as one that was down before.
     let Link { ltssm, is_up } = survey.link;
-    match args.options.json {
-        true if is_up => print::json(&show::json(reached, &survey, &names, &spaces)),
-        true => {}
-        false => show::print(reached, &survey, &names, &spaces),
+    if !args.options.json {
+        show::print(reached, &survey, &names, &spaces);
+    } else if is_up {
+        print::json(&show::json(reached, &survey, &names, &spaces));
     }
     if is_up { Ok(()) } else { Err(reached.failed(PcieError::LinkDown { ltssm })) }
 }

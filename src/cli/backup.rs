@@ -298,10 +298,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (mut documents, mut exit) = (Vec::new(), Exit::Done);
     for mut port in ports {
         let location = port.location();
-        let (saved, ended) = back_up(&mut *port, args, context, interrupt);
+        let saved = back_up(&mut *port, args, context, interrupt);
         drop(port);
-        let has_result = saved.is_some();
-        documents.extend(saved.map(|saved| UnitJson::Saved(Box::new(saved))));
+        let has_result = saved.is_ok();
+        let ended = saved.and_then(|(document, ended)| {
+            documents.push(UnitJson::Saved(Box::new(document)));
+            ended
+        });
         let failure = match ended {
             Ok(ended) => {
                 exit = exit.max(ended);
@@ -336,21 +339,11 @@ fn print_documents(args: &Args, is_one: bool, documents: &[UnitJson]) {
     }
 }
 
-/// Backs up one unit, and prints that unless it is to be printed as JSON. Returns the result, if there is one, and how it
-/// ended.
+/// Backs up one unit, and prints that unless it is to be printed as JSON. Returns the result, and how it ended.
+///
+/// # Errors
+/// If there is no backup.
 fn back_up(
-    port: &mut dyn Port,
-    args: &Args,
-    context: &Context,
-    interrupt: Interrupt<'static>,
-) -> (Option<BackupJson>, Result<Exit, AnyFailure>) {
-    match saved(port, args, context, interrupt) {
-        Ok((document, ended)) => (Some(document), ended),
-        Err(failure) => (None, Err(failure)),
-    }
-}
-
-fn saved(
     port: &mut dyn Port,
     args: &Args,
     context: &Context,

@@ -72,6 +72,12 @@ pub enum Fit {
     Unconnected,
 }
 
+/// Leaves those that count where a serial number is given. That says that the unit is a new board: a series of them goes
+/// on, whatever docks that aren't connected have backups.
+pub fn keep_for_new_board(backups: &mut Vec<FittingBackup>) {
+    backups.retain(|backup| backup.fit != Fit::Unconnected);
+}
+
 /// A backup that fits a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FittingBackup {

@@ -19,7 +19,7 @@ use super::access::is_readable;
 use super::backup_folder::UnreadBackup;
 use super::consent::{Permission, Waiver};
 use super::decide::{Examined, LaterCommands, Neighbours, NewFirmware, UnknownImage, line_change};
-use super::fitting::{Fit, FittingBackup, versions_run};
+use super::fitting::{self, Fit, FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity, is_placeholder};
 use super::plan::{BlockPlan, BlockSource};
 use super::recovery::Why;
@@ -396,16 +396,21 @@ pub fn later_commands(
         with_blocks.extend(clones(&shown, &given, false));
     }
 
+    let mut backups = unit.backups.clone();
+    if unit.plan.chosen_serial.is_some() {
+        // The commands have that number.
+        fitting::keep_for_new_board(&mut backups);
+    }
     let mut again = with_blocks.clone();
     let is_readable = is_readable(unit.seen.attached.state);
     let has_blocks = unit.plan.blocks.iter().all(|block| block.source == BlockSource::Backup);
     if !is_readable && !has_blocks {
-        now.extend(stand_in_waivers(&own, &unit.backups, &unit.unread));
+        now.extend(stand_in_waivers(&own, &backups, &unit.unread));
     }
     // If this run makes a backup, its blocks are taken from there.
     if !(has_blocks || is_readable && backs_up) {
         for shown in boot_loaders(unit) {
-            again.extend(stand_in_waivers(&shown, &unit.backups, &unit.unread));
+            again.extend(stand_in_waivers(&shown, &backups, &unit.unread));
         }
     }
 

@@ -14,7 +14,7 @@ use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{FiledBackup, Fit, FittingBackup};
 use super::super::needs::{Loss, later_commands};
 use super::super::observe::ObservedFirmware;
-use super::super::plan::{BlockPlan, BlockSource};
+use super::super::plan::{BlockPlan, BlockSource, ChosenSerial};
 use super::samples::{block_one, block_zero};
 use super::*;
 use crate::image::{OpenImage, samples};
@@ -771,6 +771,12 @@ fn a_command_that_writes_blocks_that_stand_in_agrees_to_what_that_loses() {
     let doubt = backup_of([block_zero("A"), block_one(1)], Fit::PortOnly);
     let doubtful = later(&stood_in("000000000000", "AAAABBBB0060", &[doubt]), false);
     assert_eq!((&doubtful.now[..], &doubtful.with_blocks[..]), (&[OWN_BACKUP][..], &[][..]));
+    // A command with a number goes on with a series, whatever docks that aren't connected have backups.
+    for (fit, waivers) in [(Fit::PortOnly, &[OWN_BACKUP][..]), (Fit::Unconnected, &[])] {
+        let mut unit = stood_in("000000000000", "BOARD1", &[backup_of([block_zero("A"), block_one(1)], fit)]);
+        unit.plan.chosen_serial = Some(ChosenSerial { text: "BOARD1".to_owned(), yields: true });
+        assert_eq!(later(&unit, false).now, waivers, "{fit}");
+    }
 }
 
 #[test]

@@ -371,8 +371,7 @@ impl FlashJob {
             let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
             *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed.backups, connected);
             if self.subject.serial_given {
-                // Who gives a number says that it is a new board: a series of them goes on, whatever docks have backups.
-                backups.retain(|backup| backup.fit != Fit::Unconnected);
+                fitting::keep_for_new_board(backups);
             }
             unread.clone_from(&filed.unread);
             if let Some(beside) = &self.beside {

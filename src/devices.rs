@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 use asm2464_host::usb::{DOCKS, KnownDevice, KnownUnits};
 use serde::Deserialize;
 

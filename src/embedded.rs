@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use asm2464::AnyFailure;
 use asm2464_chip::practice;
-use asm2464_dock::toml_file::TomlError;
+use asm2464_files::toml_file::TomlError;
 use flate2::read::ZlibDecoder;
 
 use crate::fetch::{ImageVersion, Manifests};
@@ -119,7 +119,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use asm2464_dock::file::toml_files;
+    use asm2464_files::file::toml_files;
 
     use super::*;
 

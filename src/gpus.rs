@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use asm2464::ParseError;
 use asm2464::digest::parse_hex;
-use asm2464_dock::toml_file::{self, TomlError};
+use asm2464_files::toml_file::{self, TomlError};
 use asm2464_host::pcie::Function;
 use serde::Deserialize;
 

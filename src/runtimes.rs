@@ -2,7 +2,7 @@
 
 use asm2464::firmware::{UsbId, is_runtime_product};
 use asm2464::scsi::runtime::Variables;
-use asm2464_dock::toml_file::{self, TomlError};
+use asm2464_files::toml_file::{self, TomlError};
 use serde::Deserialize;
 
 use crate::image::{Firmware, open_build_lacks};

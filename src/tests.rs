@@ -5,8 +5,8 @@ use std::path::Path;
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
 use asm2464_chip::practice;
-use asm2464_dock::file;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
+use asm2464_files::file;
 use asm2464_host::bridge::{BusSpeed, UnitInfo};
 
 /// Reads the TOML files of a folder in the repository: the name for messages, and the text of each.

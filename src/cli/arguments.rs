@@ -9,9 +9,9 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_dock::atomic;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::queue::QueueEnd;
+use asm2464_files::folder_of;
+use asm2464_files::queue::QueueEnd;
 use asm2464_host::bridge::{Location, Port, UnitInfo};
 use clap::builder::{ArgPredicate, Resettable};
 use clap::{Arg, Command, ValueEnum};
@@ -426,7 +426,7 @@ impl BackupPlace {
         let mut beside = vec![PathBuf::from(".")];
         for unit in units {
             if let Location::Virtual(folder) = unit {
-                beside.push(atomic::folder_of(folder).to_owned());
+                beside.push(folder_of(folder).to_owned());
             }
         }
         BackupPlaces { folders, beside }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use asm2464::firmware::ConfigField;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::{atomic, file};
+use asm2464_files::{atomic, file};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Generator as _, Shell};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::registers;
-use asm2464_dock::{atomic, file};
+use asm2464_files::{atomic, file};
 use clap::{Arg, Command};
 
 use super::arguments::DeviceIds;

@@ -13,8 +13,8 @@ use std::time::SystemTime;
 
 use asm2464::escape::Escape as _;
 use asm2464::{Failure, Kind};
-use asm2464_dock::file;
-use asm2464_dock::queue::{Queue, QueueEnd, Sink};
+use asm2464_files::file;
+use asm2464_files::queue::{Queue, QueueEnd, Sink};
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};

@@ -8,7 +8,7 @@ use crate::patch::{self, Hunk, hunks_from_elf};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 
 use super::arguments::{self, PatchDirs};
 use super::context::Context;

@@ -22,7 +22,7 @@ use anstream::adapter::strip_str;
 use anstream::stream::{AsLockedWrite, RawStream};
 use anstream::{AutoStream, ColorChoice};
 use asm2464::escape::{is_harmful, lines, replaced};
-use asm2464_dock::queue::Queue;
+use asm2464_files::queue::Queue;
 use serde::Serialize;
 
 use super::terminal;

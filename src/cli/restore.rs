@@ -12,7 +12,7 @@ use crate::flash::recovery::{ImageRef, NextStep, Writes};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::atomic;
+use asm2464_files::folder_of;
 use serde::Serialize;
 
 use super::advice::AdvicePart;
@@ -203,7 +203,7 @@ fn words(units: Vec<OwnBackupsJson>) -> Vec<WordedStep> {
 /// Returns the error for a folder or a file that is no backup. Its advice has the commands for the unit's own ones: those
 /// in that folder, beside it, and in the places for backups.
 fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
-    let beside = vec![folder.to_owned(), atomic::folder_of(folder).to_owned()];
+    let beside = vec![folder.to_owned(), folder_of(folder).to_owned()];
     let own = match own_backups(beside, args, context) {
         Ok(own) => words(own),
         Err(why) if why.kind() == Kind::Interrupted => return why,

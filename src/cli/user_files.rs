@@ -14,7 +14,7 @@ use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named, ParseError, text};
 use asm2464_chip::code::TextKind;
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
-use asm2464_dock::{atomic, file};
+use asm2464_files::{atomic, file};
 use i8051::Instruction;
 use serde::Serialize;
 

@@ -16,7 +16,7 @@ use asm2464::firmware::MAX_FILE_LEN;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named};
 use asm2464_chip::practice;
-use asm2464_dock::{atomic, file};
+use asm2464_files::{atomic, file};
 use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
 use etcetera::BaseStrategy;

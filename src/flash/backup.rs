@@ -9,7 +9,7 @@ use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image
 use asm2464::flash::{BlockBytes, SLOT_LEN, image_file};
 use asm2464::interrupt::Interrupt;
 use asm2464::{Failure, Kind};
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -17,8 +17,8 @@ use asm2464::firmware::FlashAddress;
 use asm2464::flash::{JedecId, SECTOR_LEN, SLOT_LEN};
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::atomic;
-use asm2464_dock::file;
+use asm2464_files::atomic;
+use asm2464_files::file;
 use serde::{Serialize, Serializer};
 
 use super::access::Access;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use asm2464::Failure;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, FieldKind};
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
 

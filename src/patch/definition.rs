@@ -6,7 +6,7 @@ use std::str::FromStr;
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 use derive_more::From;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -6,7 +6,7 @@ use std::fmt;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 use serde::{Deserialize, Deserializer, de};
 
 use super::config_edits::ConfigEdits;

@@ -9,7 +9,7 @@ use std::process::Output;
 
 use asm2464::firmware::ConfigField;
 use asm2464_chip::practice;
-use asm2464_dock::toml_file;
+use asm2464_files::toml_file;
 use serde_json::Value;
 
 use crate::program::process::{good, run, text};

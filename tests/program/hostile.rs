@@ -46,7 +46,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
     let manifest = folder.path().join("before/backup.toml");
     let good = fs::read_to_string(&manifest).unwrap();
     for key in ["serial", "state", "usb-id", "product", "device"] {
-        let hostile = asm2464_dock::toml_file::string(HOSTILE);
+        let hostile = asm2464_files::toml_file::string(HOSTILE);
         let lines: Vec<String> = good
             .lines()
             .map(|line| if line.starts_with(&format!("{key} = ")) { format!("{key} = {hostile}") } else { line.into() })
@@ -175,7 +175,7 @@ fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
     assert!(printed(&output).contains("x\\n"));
 
     fs::create_dir(folder.path().join("manifests")).unwrap();
-    fs::write(folder.path().join("manifests/a.toml"), format!("id = {}\n", asm2464_dock::toml_file::string(HOSTILE)))
+    fs::write(folder.path().join("manifests/a.toml"), format!("id = {}\n", asm2464_files::toml_file::string(HOSTILE)))
         .unwrap();
     let output = run(&["download", "--manifest-dir", "manifests"]);
     assert_eq!(output.status.code(), Some(3));

@@ -8,7 +8,7 @@ use crate::unit::{Purpose, Unit};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_dock::atomic;
+use asm2464_files::atomic;
 use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
 

@@ -123,7 +123,7 @@ fn folded(line: &str, width: usize) -> Vec<String> {
 }
 
 /// An error with escaped messages, as miette prints it. Codes are ours; quoted source is escaped where it is read
-/// ([`asm2464_dock::toml_file`]).
+/// ([`asm2464_files::toml_file`]).
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 struct ShownError<'a> {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn what_is_quoted_of_a_file_is_shown_escaped_and_still_marked_at_its_place() {
         let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
-        let error = asm2464_dock::toml_file::parse::<std::collections::BTreeMap<String, String>>("evil\nname", text)
+        let error = asm2464_files::toml_file::parse::<std::collections::BTreeMap<String, String>>("evil\nname", text)
             .unwrap_err();
         let shown = rendered(&error);
         assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");

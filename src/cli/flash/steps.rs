@@ -15,7 +15,7 @@ use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, ConfigField, FlashAddress};
 use asm2464::flash::RegisterError;
-use asm2464_dock::user::User;
+use asm2464_files::user::User;
 
 use crate::cli::errors;
 use crate::cli::invocation::{Command, Invocation};

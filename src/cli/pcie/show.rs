@@ -7,7 +7,7 @@ use std::path::Path;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
-use asm2464_dock::file;
+use asm2464_files::file;
 use asm2464_host::bridge::open::SupplyMeasurement;
 use asm2464_host::pcie::{
     Assignment, Bar, BarKind, CapabilityKind, Function, Header, Link, Names, Note, Survey, Window, class_name,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
 use asm2464::{Coded as _, Failure, Kind, Label, Named};
-use asm2464_dock::user::User;
+use asm2464_files::user::User;
 
 use super::{BackupFolderError, CONFIG, MANIFEST, describe, is_systems, pointer, unread};
 use crate::flash::backup::NAME_BEGINS;

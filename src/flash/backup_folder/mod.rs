@@ -19,11 +19,10 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464::flash::{BlockBytes, CONFIG_LEN, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind, Named, text};
-use asm2464_dock::atomic::{self, sync_folder};
-use asm2464_dock::file;
-use asm2464_dock::staged::StagedFolder;
-use asm2464_dock::toml_file;
-use asm2464_dock::user::User;
+use asm2464_files::atomic::sync_folder;
+use asm2464_files::staged::StagedFolder;
+use asm2464_files::user::User;
+use asm2464_files::{file, folder_of, toml_file};
 use serde::Deserialize;
 
 use super::backup::{BackedUpUnit, Backup};
@@ -135,7 +134,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     if is_taken(folder) {
         return already_saved(backup, folder);
     }
-    let parent = atomic::folder_of(folder);
+    let parent = folder_of(folder);
     file::make_folder(parent).map_err(unsaved("create", parent))?;
     let partial = StagedFolder::for_backup(parent).map_err(unsaved("create a folder in", parent))?;
     fill(&partial, backup)?;

@@ -17,8 +17,8 @@ use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::Part;
 use asm2464::flash::BlockBytes;
 use asm2464::{Failure, Kind, text};
-use asm2464_dock::user::host_name;
-use asm2464_dock::{atomic, file, toml_file};
+use asm2464_files::user::host_name;
+use asm2464_files::{atomic, file, toml_file};
 use serde::Deserialize;
 
 use super::{BackupFolderError, describe, load, load_any, no_backup, unread};

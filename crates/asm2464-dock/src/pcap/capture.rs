@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asm2464::{Failure, Kind};
+use asm2464_files::file;
+use asm2464_files::queue::{Queue, QueueEnd, Sink};
 
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, UsbmonHeader};
-use crate::file;
-use crate::queue::{Queue, QueueEnd, Sink};
 
 /// How many bytes may wait for the disk. A packet that does not fit is dropped.
 const BACKLOG: usize = 32 << 20;

@@ -18,13 +18,13 @@ use asm2464::{Failure, Kind, text};
 use asm2464_chip::chip::{BlockStore, StoreFailed};
 use asm2464_chip::practice;
 use asm2464_chip::spi_flash::{FLASH_LEN, SpiFlash};
+use asm2464_files::{atomic, file, toml_file};
 use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
 
 use super::replug::{REQUEST_FILE, ReplugRequests};
 use super::scenario::{Downstream, Factory, INVALID, Scenario};
 use super::unit::VirtualUnit;
-use crate::{atomic, file, toml_file};
 
 /// Lengths of a dock's flash, in bytes, if they are powers of two.
 const COPY_LENS: std::ops::RangeInclusive<u64> = 0x10_0000..=0x100_0000;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::AnyFailure;
 use asm2464::interrupt::Interrupt;
-use asm2464_dock::file;
+use asm2464_files::file;
 use asm2464_host::bridge::{Location, PortPath};
 use asm2464_host::usb::sysfs::Sysfs;
 

@@ -11,11 +11,11 @@ use asm2464_chip::chip::{
     BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor,
 };
 use asm2464_chip::spi_flash::FlashFaults;
+use asm2464_files::toml_file;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::gpu_card::{self, registers};
-use crate::toml_file;
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 
 #[cfg(unix)]
-use super::{atomic, file};
+use crate::{folder_of, is_in};
 
 /// A user of the system, by number. Windows has no such numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +17,6 @@ pub struct User(u32);
 /// The system's list of its own users. A directory service's users are not in it.
 #[cfg(unix)]
 const USERS: &str = "/etc/passwd";
-/// Maximum length in bytes of that list.
-#[cfg(unix)]
-const MAX_USERS_LEN: usize = 1 << 20;
 
 impl User {
     /// The user who owns what is at this path, a link itself; `None` if it can't be seen.
@@ -55,7 +52,7 @@ impl User {
     /// The name in the system's own list.
     #[cfg(unix)]
     fn name(self) -> Option<String> {
-        let users = file::read_regular_text(Path::new(USERS), MAX_USERS_LEN).ok()?;
+        let users = std::fs::read_to_string(USERS).ok()?;
         name_in(&users, self.0)
     }
 
@@ -90,13 +87,13 @@ impl Heir {
     pub fn of(made: &File, path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let root = User::current().filter(|user| user.is_root())?;
-        let folder = File::open(atomic::folder_of(path)).ok()?;
+        let folder = File::open(folder_of(path)).ok()?;
         let owner = folder.metadata().ok()?;
         let is_roots = made.metadata().is_ok_and(|made| made.uid() == root.0);
         if owner.uid() == root.0 || !is_roots {
             return None;
         }
-        file::is_in(&folder, path.file_name()?, made).then(|| Self { user: owner.uid(), group: owner.gid() })
+        is_in(&folder, path.file_name()?, made).then(|| Self { user: owner.uid(), group: owner.gid() })
     }
 
     /// Gives what root has made to the heir. If the system refuses that, it stays root's.
@@ -146,6 +143,8 @@ impl fmt::Display for User {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use crate::{atomic, file};
 
     #[test]
     fn a_user_has_the_name_in_the_systems_list_and_otherwise_a_number() {

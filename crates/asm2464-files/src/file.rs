@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::text;
 
-use super::user::hand_over;
+use crate::user::hand_over;
 
 /// How often to check for Ctrl-C while waiting for a pipe or a held file.
 const TICK: Duration = Duration::from_millis(50);
@@ -283,14 +283,6 @@ fn name(kind: FileType) -> &'static str {
     } else {
         "a device"
     }
-}
-
-/// Whether what has this name in a folder, a link itself, is this open file.
-#[cfg(unix)]
-pub(super) fn is_in(folder: &File, name: &std::ffi::OsStr, open: &File) -> bool {
-    use rustix::fs::{AtFlags, fstat, statat};
-    let there = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-    matches!((there, fstat(open)), (Ok(there), Ok(open)) if (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino))
 }
 
 /// Makes opening a pipe or a device return without waiting for the other side. Follows links only if `follows` is set.

@@ -12,8 +12,8 @@ use asm2464::escape::Escape as _;
 use asm2464::{Failure, Kind};
 use tempfile::NamedTempFile;
 
-use super::file;
-use super::user::hand_over;
+use crate::user::hand_over;
+use crate::{file, folder_of};
 
 /// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///
@@ -111,12 +111,6 @@ fn stage(path: &Path, bytes: &[u8], mode: u32) -> Result<NamedTempFile, Failure>
     Ok(file)
 }
 
-/// Returns a path's folder. An empty parent means the current folder, which the system does not open under an empty
-/// name.
-pub fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Syncs a folder's entries to the disk.
 ///
 /// # Errors
@@ -137,10 +131,10 @@ pub fn sync_folder(_folder: &Path) -> io::Result<()> {
 }
 
 /// Prefix of every temporary name. Six random letters and digits follow at the end.
-pub(super) const PREFIX: &str = ".asmpatch-";
-pub(super) const RANDOM_LEN: usize = 6;
+pub(crate) const PREFIX: &str = ".asmpatch-";
+pub(crate) const RANDOM_LEN: usize = 6;
 /// The part between prefix and random characters in a folder's name.
-pub(super) const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
+pub(crate) const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
 
 /// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.
 #[cfg_attr(not(unix), expect(unused_variables, reason = "other systems have no modes"))]
@@ -163,7 +157,7 @@ fn new_file(folder: &Path, mode: u32) -> io::Result<NamedTempFile> {
 
 /// Locks a new file or folder. Returns `false` if another process removed it as a leftover before it was locked.
 #[cfg(unix)]
-pub(super) fn lock_new(new: &File) -> bool {
+pub(crate) fn lock_new(new: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
     // On a file system without locks this fails. `try_lock` then fails, too, so nothing there counts as a leftover.
     let _ = new.lock();
@@ -171,11 +165,11 @@ pub(super) fn lock_new(new: &File) -> bool {
 }
 
 #[cfg(not(unix))]
-pub(super) fn lock_new(_new: &File) -> bool {
+pub(crate) fn lock_new(_new: &File) -> bool {
     true
 }
 
-/// The file that is written last into a folder of [`StagedFolder`](super::staged::StagedFolder): one that has it is whole,
+/// The file that is written last into a folder of [`StagedFolder`](crate::staged::StagedFolder): one that has it is whole,
 /// and may be somebody's who has it under such a name.
 #[cfg(unix)]
 const LAST: &str = "backup.toml";
@@ -183,7 +177,7 @@ const LAST: &str = "backup.toml";
 /// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed,
 /// and a backup that is whole.
 #[cfg(unix)]
-pub(super) fn remove_in(folder: &Path, own: &File) {
+pub(crate) fn remove_in(folder: &Path, own: &File) {
     use std::os::unix::fs::MetadataExt;
 
     let (Ok(own), Ok(entries)) = (own.metadata(), fs::read_dir(folder)) else { return };
@@ -229,7 +223,7 @@ fn remove_files(folder: &File) {
 }
 
 #[cfg(not(unix))]
-pub(super) fn remove_in(_folder: &Path, _own: &File) {}
+pub(crate) fn remove_in(_folder: &Path, _own: &File) {}
 
 /// Whether a file's name is one that an unfinished write leaves behind.
 pub fn is_temporary(name: &str) -> bool {
@@ -309,8 +303,8 @@ mod tests {
 #[cfg(unix)]
 #[cfg(test)]
 mod leftovers_tests {
-    use super::super::staged::StagedFolder;
     use super::*;
+    use crate::staged::StagedFolder;
 
     #[test]
     fn backups_at_the_same_time_do_not_remove_each_others_folders() {

@@ -7,9 +7,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::atomic::{FOLDER_KINDS, PREFIX, RANDOM_LEN, lock_new, remove_in};
-use super::file;
-use super::user::Heir;
+use crate::atomic::{FOLDER_KINDS, PREFIX, RANDOM_LEN, lock_new, remove_in};
+use crate::file;
+use crate::user::Heir;
 
 /// A locked folder, for its owner alone, that is filled under a temporary name. Dropping it removes what was made.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ impl Handles {
 
     /// Whether this folder has this name in the folder above.
     fn is_at(&self, name: &std::ffi::OsStr) -> bool {
-        file::is_in(&self.parent, name, &self.folder)
+        crate::is_in(&self.parent, name, &self.folder)
     }
 
     fn rename(&self, path: &Path, name: &Path) -> io::Result<()> {

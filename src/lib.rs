@@ -91,6 +91,7 @@ pub mod flash;
 pub mod gpus;
 pub mod image;
 pub mod patch;
+pub mod pcap;
 pub mod restart;
 pub mod runtimes;
 pub mod shell;

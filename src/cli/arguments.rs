@@ -9,7 +9,6 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::UsbId;
 use asm2464::{AnyFailure, Failure, Kind, TransportKind};
-use asm2464_dock::pcap::Capture;
 use asm2464_files::folder_of;
 use asm2464_files::queue::QueueEnd;
 use asm2464_host::bridge::{Location, Port, UnitInfo};
@@ -24,6 +23,7 @@ use crate::devices::Devices;
 use crate::fetch::Cache;
 use crate::flash::backup_folder::BackupPlaces;
 use crate::patch::{Library, Patch, Receipt};
+use crate::pcap::Capture;
 use crate::unit::{self, Selector, Unit};
 
 /// The option that adds patches to the embedded ones.

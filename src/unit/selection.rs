@@ -9,7 +9,6 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::{AnyFailure, Coded, Failure, Kind, Label, Named, TransportKind};
-use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Monitors, Port, PortPath, UnitInfo};
 use asm2464_host::usb::sysfs::{DevicePort, Sysfs, Tunnels};
@@ -20,6 +19,7 @@ use etcetera::{BaseStrategy as _, HomeDirError};
 use super::live::{Live, Purpose};
 use crate::advice::Advice;
 use crate::devices::Devices;
+use crate::pcap::Capture;
 use crate::suggest;
 
 /// The name of a unit: a port path, a serial number, or `virtual[:DIR]`.

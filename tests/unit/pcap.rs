@@ -3,9 +3,9 @@ use std::path::PathBuf;
 use std::process::Command as Process;
 
 use asm2464_chip::practice;
-use asm2464_dock::pcap::{Capture, CapturedDevice};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, Monitors, PipeError, Port as _, TransferEnd, TransportKind};
+use asmpatch::pcap::{Capture, CapturedDevice};
 
 fn unit(scenario: &str) -> VirtualUnit {
     let scenario = Scenario::parse(scenario).unwrap();

@@ -10,12 +10,12 @@ use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::{UsbEvent, Watch, register_name};
 use asm2464_chip::mcu::{AccessKind, Observer, Step, Trace, assembly};
 use asm2464_chip::profile::{Coverage, Profile};
-use asm2464_dock::pcap::CapturedDevice;
 use asm2464_files::atomic;
 use asm2464_host::bridge::{PipeError, TransferEnd};
 
 use super::{EventKind, place, xdata};
 use crate::cli::user_files::{self, LoadedSymbols};
+use crate::pcap::CapturedDevice;
 
 /// The bit of bmRequestType and bEndpointAddress for data to the host.
 const TO_HOST: u8 = 0x80;

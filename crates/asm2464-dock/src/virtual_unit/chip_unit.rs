@@ -9,12 +9,12 @@ use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::{Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed};
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_chip::spi_flash::SpiFlash;
-use asm2464_host::bridge::Endpoint;
+use asm2464_host::bridge::{Endpoint, setup};
 
 use super::descriptors::{Descriptors, Identity};
 use super::responder::{Reply, Responder};
 use super::scenario::FaultPlan;
-use super::setup;
+use super::setup::is_vendors;
 use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
 
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
@@ -168,7 +168,7 @@ impl ChipUnit {
 
     /// Makes a control request; `None` if the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
-        self.commands += u64::from(setup::is_vendors(setup));
+        self.commands += u64::from(is_vendors(setup));
         self.catch_up();
         self.chip.begin_control(setup, data);
         let reply = self.control_reply(setup);

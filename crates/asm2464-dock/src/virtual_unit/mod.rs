@@ -27,7 +27,7 @@ mod port;
 mod replug;
 mod responder;
 mod scenario;
-pub(crate) mod setup;
+mod setup;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;

@@ -1,6 +1,4 @@
-//! SETUP packets of the requests that every host sends to a unit.
-
-use asm2464_host::bridge::Endpoint;
+//! What a unit sees in the SETUP packet of a request.
 
 /// Whether a request is a vendor's: bmRequestType's bits 6 and 5 (USB 3.2, 9.3).
 pub(super) const fn is_vendors(setup: [u8; 8]) -> bool {
@@ -22,26 +20,3 @@ pub(super) fn stream_len(setup: [u8; 8], data: &[u8]) -> Option<u64> {
         _ => None,
     }
 }
-
-/// SET_ADDRESS.
-pub(super) const fn set_address(address: u8) -> [u8; 8] {
-    [0x00, 5, address, 0, 0, 0, 0, 0]
-}
-
-/// SET_CONFIGURATION.
-pub(crate) const fn set_configuration(value: u8) -> [u8; 8] {
-    [0x00, 9, value, 0, 0, 0, 0, 0]
-}
-
-/// SET_INTERFACE.
-pub(crate) const fn set_interface(interface: u8, alternate: u8) -> [u8; 8] {
-    [0x01, 11, alternate, 0, interface, 0, 0, 0]
-}
-
-/// CLEAR_FEATURE(ENDPOINT_HALT).
-pub(crate) const fn clear_halt(endpoint: Endpoint) -> [u8; 8] {
-    [0x02, 1, 0, 0, endpoint.address(), 0, 0, 0]
-}
-
-/// Bulk-Only Mass Storage Reset.
-pub(crate) const MASS_STORAGE_RESET: [u8; 8] = [0x21, 0xFF, 0, 0, 0, 0, 0, 0];

@@ -47,6 +47,7 @@ mod log;
 pub mod open;
 mod pipes;
 mod port;
+pub mod setup;
 mod storage;
 mod transport;
 pub mod uas;

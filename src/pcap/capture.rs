@@ -47,17 +47,17 @@ impl Capture {
     /// Starts a capture in a new file, or replaces an earlier capture.
     ///
     /// # Errors
-    /// `asm2464::pcap::busy` if another process records into the file; `asm2464::pcap::not_a_capture`;
-    /// `asm2464::pcap::file` if the system can't open or empty it, or starts no thread. Devices, symbolic links, and
+    /// `asmpatch::pcap::busy` if another process records into the file; `asmpatch::pcap::not_a_capture`;
+    /// `asmpatch::pcap::file` if the system can't open or empty it, or starts no thread. Devices, symbolic links, and
     /// files that are not captures are left as they are.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let shown = path.display();
         let failed = |error: io::Error| {
             if error.kind() == io::ErrorKind::WouldBlock {
-                let label = Kind::Refused.code("asm2464::pcap::busy");
+                let label = Kind::Refused.code("asmpatch::pcap::busy");
                 return Failure::new(label, format!("{shown} is in use by another process"));
             }
-            let label = Kind::System.code("asm2464::pcap::file");
+            let label = Kind::System.code("asmpatch::pcap::file");
             Failure::new(label, format!("cannot record USB traffic to {shown}")).because(error)
         };
         let mut file = open(path).map_err(failed)?;
@@ -65,7 +65,7 @@ impl Capture {
         let mut magic = pcapng::MAGIC;
         let is_capture = metadata.len() == 0 || file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC;
         if !metadata.is_file() || !is_capture {
-            let label = Kind::Refused.code("asm2464::pcap::not_a_capture");
+            let label = Kind::Refused.code("asmpatch::pcap::not_a_capture");
             return Err(Failure::new(label, format!("{shown} exists and is not a pcapng file")));
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
@@ -162,7 +162,7 @@ mod tests {
         let path = dir.path().join("usb.pcapng");
         std::fs::write(&path, [&pcapng::MAGIC[..], &[0xEE; 5000]].concat()).unwrap();
         let capture = Capture::create(&path).unwrap();
-        assert_eq!(refusal(&path), "asm2464::pcap::busy");
+        assert_eq!(refusal(&path), "asmpatch::pcap::busy");
         let device = capture.bus().attach();
         let first = device.submit_bulk(0x81, 13, &[]);
         let second = device.submit_bulk(0x02, 3, b"abc");
@@ -188,9 +188,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let precious = dir.path().join("precious");
         std::fs::write(&precious, "not a capture").unwrap();
-        assert_eq!(refusal(&precious), "asm2464::pcap::not_a_capture");
+        assert_eq!(refusal(&precious), "asmpatch::pcap::not_a_capture");
         assert_eq!(std::fs::read(&precious).unwrap(), b"not a capture");
-        assert_eq!(refusal(dir.path()), "asm2464::pcap::file");
+        assert_eq!(refusal(dir.path()), "asmpatch::pcap::file");
     }
 
     #[cfg(unix)]
@@ -199,9 +199,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (target, link) = (dir.path().join("target"), dir.path().join("link"));
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert_eq!(refusal(&link), "asm2464::pcap::file");
+        assert_eq!(refusal(&link), "asmpatch::pcap::file");
         assert!(!target.exists());
-        assert_eq!(refusal(Path::new("/dev/null")), "asm2464::pcap::not_a_capture");
+        assert_eq!(refusal(Path::new("/dev/null")), "asmpatch::pcap::not_a_capture");
     }
 
     /// A disk that fills up.

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use asm2464::firmware::descriptors;
 use asm2464_host::bridge::{
-    Monitor, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId, UnitInfo, is_to_host,
+    Monitor, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId, UnitInfo, is_to_host, setup,
 };
 
 use super::capture::Capture;
 use super::usbmon::{TransferType, UsbmonEvent, UsbmonHeader};
-use crate::virtual_unit::setup;
 
 /// -EINPROGRESS, the status of an URB that has been submitted.
 const IN_PROGRESS: i32 = -115;

@@ -246,6 +246,14 @@ pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
     Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
 }
 
+/// The keys of a virtual unit's bridge.toml that stop transfers again after each power-up. A dock has none.
+pub fn set_faults(at: &Location) -> Vec<&'static str> {
+    match at {
+        Location::Virtual(dir) => VirtualUnit::set_faults(dir),
+        Location::Port(_) => Vec::new(),
+    }
+}
+
 fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, AnyFailure> {
     let infos = |found: &[Found]| found.iter().map(|found| found.info.clone()).collect::<Vec<_>>();
     let all = infos(&found);

@@ -316,7 +316,7 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         if facts.unit.state == BridgeState::BootLoader {
             document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
-        let set = port.set_faults();
+        let set = unit::set_faults(&facts.unit.location);
         if !set.is_empty() {
             let step = NextStep::new(Why::WithoutFaults, Act::TakeOut(set));
             document.take_out = Some(WordedStep::of(&step, &context.invocation.at(&facts.unit.location)));

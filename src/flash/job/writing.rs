@@ -16,6 +16,7 @@ use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
 use crate::flash::run::{self, ClaimedUnit, Confirmed, FlashReport, Prepared, Stopped};
+use crate::unit;
 
 /// What a unit's write needs, and what it reports to.
 struct UnitWrite<'a> {
@@ -56,7 +57,7 @@ impl FlashJob {
                 invoked: Arc::clone(&self.invoked),
                 later: later.clone(),
                 offers: offers(backups, Some((self.invoked.writes, later)), location, &self.images),
-                set_faults: port.set_faults(),
+                set_faults: unit::set_faults(location),
             });
             writes.push((port, plan));
             outcomes.push(outcome);

@@ -48,7 +48,7 @@ impl VirtualUnit {
     /// things and no unit; `flash_size`, `scenario` or `factory` if a file or the image is wrong; `file` if the system
     /// can't access a file. `asm2464::file::write` if a new unit can't be written.
     pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, Failure> {
-        let scenario = Scenario::parse(&scenario_text(dir)?).map_err(|error| invalid_scenario(dir, error))?;
+        let scenario = scenario_in(dir)?;
         refuse_foreign(dir)?;
         file::make_folder(dir).map_err(file_error("make the folder", dir))?;
         let flash = flash_in(dir, &scenario, image)?;
@@ -95,8 +95,13 @@ impl VirtualUnit {
     /// The keys of a folder's scenario that are set so that the unit is not like a sound dock with a card; none if there is
     /// no scenario, or one that can't be read.
     pub fn set_apart(dir: &Path) -> Vec<&'static str> {
-        let scenario = scenario_text(dir).and_then(|text| Scenario::parse(&text));
-        scenario.map(|scenario| scenario.set_apart()).unwrap_or_default()
+        scenario_in(dir).map(|scenario| scenario.set_apart()).unwrap_or_default()
+    }
+
+    /// The keys of a folder's scenario that stop transfers again after each power-up; none if there is no scenario, or one
+    /// that can't be read.
+    pub fn set_faults(dir: &Path) -> Vec<&'static str> {
+        scenario_in(dir).map(|scenario| scenario.recurring()).unwrap_or_default()
     }
 
     /// Whether another process, or another value in this one, has the folder's unit open.
@@ -125,6 +130,11 @@ impl VirtualUnit {
         };
         Ok(Self::assemble(scenario, flash, disk))
     }
+}
+
+/// Reads a folder's scenario; the default one if there is none.
+fn scenario_in(dir: &Path) -> Result<Scenario, Failure> {
+    Scenario::parse(&scenario_text(dir)?).map_err(|error| invalid_scenario(dir, error))
 }
 
 /// Reads the scenario's file; empty if there is none.

@@ -163,10 +163,6 @@ impl Port for VirtualPort {
         Ok(OpenBridge::new(Box::new(self.watched(pipes)), speed))
     }
 
-    fn set_faults(&self) -> Vec<&'static str> {
-        self.unit.lock().scenario().recurring()
-    }
-
     fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         let mut unit = self.unit.lock();
         let switches = unit.scenario().port_power;

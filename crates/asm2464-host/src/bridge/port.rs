@@ -59,12 +59,6 @@ pub trait Port: Send {
         true
     }
 
-    /// What stops transfers again after each power-up because somebody has set it so: keys of a virtual unit's scenario.
-    /// A dock has none.
-    fn set_faults(&self) -> Vec<&'static str> {
-        Vec::new()
-    }
-
     /// Power-cycles the unit's port through its hub, and waits until the power is on again. Returns `false` if no hub
     /// can do that.
     ///

@@ -4,13 +4,13 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use asm2464::AnyFailure;
-use asm2464_chip::practice;
 use asm2464_files::toml_file::TomlError;
 use flate2::read::ZlibDecoder;
 
 use crate::fetch::{ImageVersion, Manifests};
 use crate::gpus::Gpus;
 use crate::patch::Library;
+use crate::practice;
 use crate::runtimes::Runtime;
 
 /// Names a data file for messages, and embeds its text.
@@ -85,8 +85,7 @@ pub fn library() -> Result<Library, AnyFailure> {
             ImageVersion::Open(product) => library.know_open(manifest.sha256, &manifest.id, product),
         }
     }
-    let practice = practice::image();
-    library.know(practice.sha256(), "practice", practice.version());
+    library.know(practice::SHA256, practice::ID, practice::VERSION);
     Ok(library)
 }
 

@@ -92,6 +92,7 @@ pub mod gpus;
 pub mod image;
 pub mod patch;
 pub mod pcap;
+pub mod practice;
 pub mod restart;
 pub mod runtimes;
 pub mod shell;

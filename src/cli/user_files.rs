@@ -25,13 +25,13 @@ use super::invocation::Command;
 use super::worded_step::WordedStep;
 use super::{arguments, download};
 use crate::failure::in_file;
-use crate::fetch::{Manifest, Manifests, Md5Digest, PRACTICE, Source, images_in};
+use crate::fetch::{Manifest, Manifests, Md5Digest, Source, images_in};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, MAX_TEXT, Pointer, PointerDigest, PointerTool, unpadded};
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::recovery::ImageRef;
 use crate::patch::{Library, Receipt};
-use crate::{shell, suggest};
+use crate::{practice, shell, suggest};
 
 /// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
 ///
@@ -289,9 +289,9 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
             Err(Failure::new(label, "- is no file's name, and asmpatch reads no image from standard input").into())
         }
         (Err(_), None) if let Some(Source::Url(url)) = text.map(Source::from) => Err(address(&url, &known)),
-        (Err(_), None) if text == Some(PRACTICE) => {
-            let path = arguments::cache(None)?.keep_practice()?;
-            Ok((ImageRef::Known(PRACTICE.to_owned()), path))
+        (Err(_), None) if text == Some(practice::ID) => {
+            let path = arguments::cache(None)?.keep_practice(&asm2464_chip::practice::image().to_file())?;
+            Ok((ImageRef::Known(practice::ID.to_owned()), path))
         }
         (Ok(_), manifest) => {
             if let Some(Manifest { id, .. }) = manifest {
@@ -308,7 +308,7 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
         // It may be a mistyped ID.
         (Err(cause), None) => {
             let mut ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
-            ids.push(PRACTICE);
+            ids.push(practice::ID);
             let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
             let message = format!(
                 "cannot read {}: no file and no known image ({}) has this name{meant}",

@@ -2,7 +2,6 @@
 
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
-use asm2464_dock::gpu_card::registers;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage, UnitInfo};
 use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, is_ssd, vendor_name};
@@ -553,8 +552,8 @@ const SUPPLY_MIN_MV: u16 = 5_000;
 /// Minimum voltage of a 12 V supply without load, in millivolts: ATX allows 11.4 V. Docks work with less, and healthy
 /// ones measure up to 15.2 V. Source: sunnypilot's pull request 2023, openpilot's issue 39002, September 2026.
 const SUPPLY_USUAL_MV: u16 = 11_400;
-/// The card that a virtual unit has in a demo.
-const DEMO_CARD: PciId = PciId { vendor: registers::VENDOR, device: registers::DEVICE };
+/// The card that a virtual unit has in a demo, tiny-gpu.
+const DEMO_CARD: PciId = PciId { vendor: 0x1234, device: 0x5447 };
 
 /// What a runtime wants behind the bridge.
 #[derive(Debug, Clone, Copy)]
@@ -626,6 +625,12 @@ mod tests {
     /// Lines of these topics, all in order.
     fn good(topics: impl Iterator<Item = &'static str>) -> Vec<TopicLine> {
         topics.map(|topic| TopicLine { topic, verdict: Good, found: String::new(), advice: None }).collect()
+    }
+
+    #[test]
+    fn the_card_of_a_demo_is_the_models() {
+        use asm2464_dock::gpu_card::registers::{DEVICE, VENDOR};
+        assert_eq!(DEMO_CARD, PciId { vendor: VENDOR, device: DEVICE });
     }
 
     #[test]

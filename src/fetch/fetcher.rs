@@ -15,7 +15,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::MAX_FILE_LEN;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named};
-use asm2464_chip::practice;
 use asm2464_files::{atomic, file};
 use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
@@ -25,9 +24,7 @@ use super::archive::Budget;
 use super::http::{FetchError, FetchEvent, FetchProgress, Limits, Transfer, is_address, shown_address};
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::unpack::{Search, Verified};
-
-/// The ID of the practice image, which is a part of asmpatch.
-pub const PRACTICE: &str = "practice";
+use crate::practice;
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -274,17 +271,16 @@ impl Cache {
         Ok(path)
     }
 
-    /// Puts the [practice image](practice::image) beside the known ones, which come from elsewhere. Returns its path.
+    /// Puts the practice image, in these bytes, beside the known ones, which come from elsewhere. Returns its path.
     ///
     /// # Errors
     /// Fails if the file can't be written.
-    pub fn keep_practice(&self) -> Result<PathBuf, AnyFailure> {
-        let bytes = practice::image().to_file();
-        let path = self.make_folder("images")?.join(format!("{PRACTICE}.bin"));
+    pub fn keep_practice(&self, bytes: &[u8]) -> Result<PathBuf, AnyFailure> {
+        let path = self.make_folder("images")?.join(format!("{}.bin", practice::ID));
         if file::read_regular(&path, MAX_FILE_LEN).is_ok_and(|there| there == bytes) {
             return Ok(path);
         }
-        atomic::write(&path, &bytes)?;
+        atomic::write(&path, bytes)?;
         Ok(path)
     }
 

@@ -86,6 +86,6 @@ mod manifest;
 mod unpack;
 mod updater;
 
-pub use fetcher::{Acquired, Cache, Fetcher, PRACTICE, Source, images_in};
+pub use fetcher::{Acquired, Cache, Fetcher, Source, images_in};
 pub use http::{FetchError, FetchEvent, FetchProgress, Limits};
 pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Md5Digest, Mirror, OPEN_IMAGE};

@@ -7,10 +7,10 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, is_runtime_product, open_build};
 use asm2464::{Failure, Kind};
 use asm2464_chip::chip::boot::{self, Enumerated};
-use asm2464_chip::practice;
 use serde::{Deserialize, Serialize};
 
 use crate::patch::{Library, Patch, PatchEffect};
+use crate::practice;
 
 /// The last commit before pull request 79 of the open firmware, which ended the hourly fault. Source: its history.
 const LAST_OF_HOURLY_FAULT: &str = "0b5aed4";
@@ -53,11 +53,10 @@ impl Firmware {
         enumerated: impl FnOnce() -> Option<Enumerated>,
     ) -> Self {
         let version = image.version();
-        let practice = practice::image();
-        let is_practice = made_of.is_some_and(|(base, _)| base == practice.sha256());
+        let is_practice = made_of.is_some_and(|(base, _)| base == practice::SHA256);
         let base = match &made_of {
             // Modified or not, it is no vendor image.
-            _ if is_practice || version == practice.version() => Base::Practice,
+            _ if is_practice || version == practice::VERSION => Base::Practice,
             Some(_) => Base::Vendor,
             None => OpenImage::enumerating(image, library, enumerated).map_or(Base::Unknown, Base::Open),
         };
@@ -253,6 +252,7 @@ pub fn open_build_lacks(product: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::BodyOffset;
+    use asm2464_chip::practice;
 
     use super::*;
     use crate::flash::backup::tests::sample_image;

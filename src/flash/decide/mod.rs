@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::{Failure, Kind, Label};
-use asm2464_chip::practice;
 use asm2464_host::bridge::{Location, UnitInfo};
 
 use super::backup::Backup;
@@ -17,6 +16,7 @@ use super::needs::{Loss, Needs, Others, needs};
 use super::observe::Observation;
 use super::plan::{ChosenSerial, FlashPlan};
 use crate::image::{Firmware, Proof, Rewritable};
+use crate::practice;
 
 /// What is to be written, the same for every unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,9 +230,8 @@ impl Needs {
 /// Returns the change from the first of the versions `ran` to `to`, if none of them is of the line of `to`. A version's
 /// last three bytes are its line: the chip maker's own, or a dock maker's. The practice image has no line.
 pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(FirmwareVersion, FirmwareVersion)> {
-    let practice = practice::image().version();
-    let from = ran.iter().copied().find(|version| *version != practice)?;
-    let is_other = to != practice && ran.iter().all(|version| version.line() != to.line());
+    let from = ran.iter().copied().find(|version| *version != practice::VERSION)?;
+    let is_other = to != practice::VERSION && ran.iter().all(|version| version.line() != to.line());
     is_other.then_some((from, to))
 }
 

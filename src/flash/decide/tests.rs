@@ -3,6 +3,7 @@
 use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, BodyOffset, BridgeState, ConfigBlock, ConfigField, Image, UsbId, known_blocks};
 use asm2464::flash::{BlockBytes, Slot};
+use asm2464_chip::practice;
 use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
 

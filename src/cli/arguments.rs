@@ -418,10 +418,12 @@ impl BackupPlace {
 
 impl BackupPlace {
     /// Returns where the backups of these units are looked for: in the folder that takes new ones, in the default folder,
-    /// and in the current folder; those of virtual units also beside the unit.
+    /// in the platform's if there is one, and in the current folder; those of virtual units also beside the unit.
     pub fn places<'u>(&self, units: impl IntoIterator<Item = &'u Location>) -> BackupPlaces {
         // Without a place for backups there are none.
         let mut folders: Vec<PathBuf> = [self.folder(), Self::default().folder()].into_iter().flatten().collect();
+        // A variable that was set later doesn't hide what is there.
+        folders.extend(default_folder().ok().filter(|folder| !matches!(folder.try_exists(), Ok(false))));
         folders.dedup();
         let mut beside = vec![PathBuf::from(".")];
         for unit in units {

@@ -69,6 +69,7 @@ fn transcripts_show_what_the_program_prints() {
     cases
         .env("ASMPATCH_CACHE_DIR", "cache")
         .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("XDG_DATA_HOME", "/nowhere")
         .env("NO_COLOR", "1")
         .case("tests/cli/*.md");
     if cfg!(unix) {

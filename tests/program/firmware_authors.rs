@@ -31,6 +31,7 @@ fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
     let cases = trycmd::TestCases::new();
     cases
         .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("XDG_DATA_HOME", "/nowhere")
         .env("NO_COLOR", "1")
         .register_bin("sdcc", program("sdcc"))
         .case(copy.to_str().unwrap());

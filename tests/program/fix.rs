@@ -51,6 +51,7 @@ fn talk(folder: &Path, does: &[Does]) -> Talk {
     let programs = Path::new(process::PROGRAM).parent().unwrap();
     let mut command = terminal::shell(programs, folder, "exec asmpatch doctor --fix --device virtual:u");
     command.env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CACHE_DIR", "cache").env_remove("ASMPATCH_DEVICE");
+    command.env("XDG_DATA_HOME", folder.join("data"));
     let (mut ours, theirs) = pty::open().unwrap();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();

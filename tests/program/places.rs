@@ -5,7 +5,7 @@ use std::path::Path;
 
 use asm2464_chip::practice;
 
-use super::process::{good, json, run, text};
+use super::process::{command, good, json, run, text};
 use crate::schemas;
 
 const UNIT: [&str; 2] = ["--device", "virtual:unit"];
@@ -57,6 +57,20 @@ fn another_folder_for_new_backups_does_not_hide_those_in_the_default_one() {
     cut(&home.path().join("unit"));
     let words = with_unit(&["flash", "practice.bin", "--no-backup", "--yes", "--backup-dir", "new"]);
     let flash = text(&run(home.path(), &words));
+    assert!(flash.contains("asmpatch::flash::own_backup"), "{flash}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_variable_for_the_folder_does_not_hide_the_backups_in_the_platforms() {
+    let home = home();
+    let mut backup = command(home.path(), &with_unit(&["backup"]));
+    let saved = backup.env_remove("ASMPATCH_BACKUP_DIR").output().unwrap();
+    assert!(text(&saved).contains("data/asmpatch/backups/"), "{}", text(&saved));
+    let restore = good(home.path(), &with_unit(&["restore"]));
+    assert!(restore.contains("data/asmpatch/backups/"), "{restore}");
+    erase(&home.path().join("unit"));
+    let flash = text(&run(home.path(), &with_unit(&["flash", "practice.bin", "--no-backup", "--yes"])));
     assert!(flash.contains("asmpatch::flash::own_backup"), "{flash}");
 }
 

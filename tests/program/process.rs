@@ -13,6 +13,8 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
 pub fn command(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.current_dir(folder).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CACHE_DIR", "cache");
+    // The user's own backups are no test's.
+    command.env("XDG_DATA_HOME", folder.join("data"));
     command.env("ASMPATCH_CONFIG", "").env("NO_COLOR", "1").args(words);
     command
 }

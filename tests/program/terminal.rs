@@ -19,6 +19,7 @@ pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let program = Path::new(PROGRAM).parent().unwrap();
     let mut command = shell(program, folder, line);
     command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
+    command.env("XDG_DATA_HOME", folder.join("data"));
     attend(command)
 }
 

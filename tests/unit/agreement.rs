@@ -364,7 +364,8 @@ fn has_link_down(condition: &Value) -> bool {
 
 fn run(home: &Path, words: &[&str]) -> (Value, i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).env("ASMPATCH_CONFIG", "").env("ASMPATCH_BACKUP_DIR", "backups").args(words);
+    command.current_dir(home).env("ASMPATCH_CONFIG", "").env("ASMPATCH_BACKUP_DIR", "backups");
+    command.env("XDG_DATA_HOME", home.join("data")).args(words);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned();
     (serde_json::from_slice(&output.stdout).unwrap_or_default(), output.status.code().unwrap_or(-1), text)

@@ -99,6 +99,7 @@ fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_prin
             .args(["-c", &script])
             .env("ASMPATCH", process::PROGRAM)
             .env("ASMPATCH_BACKUP_DIR", "backups")
+            .env("XDG_DATA_HOME", rig.home.path().join("data"))
             .current_dir(rig.home.path())
             .stdout(std::process::Stdio::null())
             .status();

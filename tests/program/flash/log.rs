@@ -16,7 +16,7 @@ use crate::program::process::{self, PROGRAM};
 fn flash(home: &Path, shell: &str, log: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$0\" \"$@\""), PROGRAM]);
-    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups");
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").env("XDG_DATA_HOME", home.join("data"));
     command.args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]).args(log).output().unwrap()
 }
 

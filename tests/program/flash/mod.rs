@@ -28,5 +28,7 @@ fn asmpatch_prints_what_the_transcripts_show() {
     ] {
         std::fs::write(folder.join(name), image.to_file()).unwrap();
     }
-    trycmd::TestCases::new().env("NO_COLOR", "1").env("ASMPATCH_BACKUP_DIR", "backups").case("tests/cli/flash/*.md");
+    let cases = trycmd::TestCases::new();
+    cases.env("ASMPATCH_BACKUP_DIR", "backups").env("XDG_DATA_HOME", "/nowhere").env("NO_COLOR", "1");
+    cases.case("tests/cli/flash/*.md");
 }

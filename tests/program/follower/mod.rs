@@ -244,9 +244,12 @@ impl<'a> Walk<'a> {
             }
             _ => (step.line.clone(), Rc::clone(next)),
         };
-        // On a terminal, a question may stand for a permission.
+        // On a terminal, a question may stand for a permission. What is printed above one is for the unit as it is before the
+        // answer.
+        let needed_in = if step.is_above_question { before } else { world };
         for (permission, with, without) in rules::without_each_permission(&line) {
-            if next.status == Some(0) && [with, without].iter().all(|line| self.run(world, line).status == Some(0)) {
+            if next.status == Some(0) && [with, without].iter().all(|line| self.run(needed_in, line).status == Some(0))
+            {
                 return Some(format!("{permission} isn't needed"));
             }
         }

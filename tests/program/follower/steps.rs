@@ -14,6 +14,8 @@ pub struct Step {
     pub is_then: bool,
     /// Whether it is in backticks and without arguments, as where a text only names a command.
     pub is_name: bool,
+    /// Whether questions follow it, which are answered with yes: the step was for who says no.
+    pub is_above_question: bool,
 }
 
 /// What a text says that asks for the user's hands, for a wait, or for an answer.
@@ -48,7 +50,8 @@ pub fn read(screen: &[String]) -> Vec<Step> {
     let mut heading = String::new();
     // The lines of a command in backticks that began on an earlier line.
     let mut open: Option<String> = None;
-    let mut push = |line: &str, is_prose: bool, is_folded, before: &mut String| {
+    let last_question = screen.iter().rposition(|line| line.contains("[y/N]"));
+    let mut push = |at: usize, line: &str, is_prose: bool, is_folded, before: &mut String| {
         let is_after_hands = HANDS.iter().any(|hands| before.contains(hands));
         // Or it stands below the command before it, under a text that says what comes then.
         let is_below = before.trim().is_empty() && heading.contains(" then ");
@@ -62,25 +65,27 @@ pub fn read(screen: &[String]) -> Vec<Step> {
         }
         let line = line.trim().to_owned();
         let is_name = is_prose && line.split(' ').count() == 2;
-        if !steps.iter().any(|step| step.line == line) {
-            steps.push(Step { line, is_folded, is_after_hands, is_then, is_name });
+        let is_above_question = last_question.is_some_and(|question| at < question);
+        match steps.iter_mut().find(|step| step.line == line) {
+            Some(step) => step.is_above_question &= is_above_question,
+            None => steps.push(Step { line, is_folded, is_after_hands, is_then, is_name, is_above_question }),
         }
     };
-    for line in screen.iter().map(|line| line.trim()) {
+    for (at, line) in screen.iter().map(|line| line.trim()).enumerate() {
         // What follows works only with what another program made.
         if line.contains("git clone ") {
             break;
         }
         if let [command] = printed_lines::commands(line)[..] {
             open = None;
-            push(command, false, false, &mut before);
+            push(at, command, false, false, &mut before);
             continue;
         }
         let mut rest = line;
         if let Some(begun) = open.take() {
             match rest.split_once('`') {
                 Some((end, after)) => {
-                    push(&format!("{begun} {end}"), true, true, &mut before);
+                    push(at, &format!("{begun} {end}"), true, true, &mut before);
                     rest = after;
                 }
                 // No command has three lines: a backtick that is none.
@@ -92,7 +97,7 @@ pub fn read(screen: &[String]) -> Vec<Step> {
             match after.split_once('`') {
                 Some((command, after)) => {
                     if command.starts_with("asmpatch ") {
-                        push(command, true, false, &mut before);
+                        push(at, command, true, false, &mut before);
                     }
                     rest = after;
                 }

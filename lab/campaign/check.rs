@@ -10,7 +10,7 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::behaviour::StartedCode;
 use asmpatch::flash::progress::StoppedState;
 
-use crate::campaign::history::{Blow, Config, History, Job, Output, Own, Start, Trouble};
+use crate::campaign::history::{Blow, Config, History, Job, Output, Own, Past, Start, Trouble};
 use crate::campaign::printed::Claims;
 use crate::campaign::process::{End, Ended};
 use crate::campaign::world::{self, FORMER_SERIAL, SERIAL, World};
@@ -277,19 +277,20 @@ pub fn past(folder: &Path) -> Result<Vec<[u8; 32]>, String> {
     Ok(past)
 }
 
-/// Checks that a unit which has blocks has the serial number that it showed, or that its own backup has: nobody typed
-/// another one, and nobody was asked.
+/// Checks that a unit which has blocks has the serial number that it showed, or that its own backup has, readable or not:
+/// nobody typed another one, nobody was asked, and no command had the consent.
 pub fn identity(history: &History, flash: &[u8]) -> Result<(), String> {
     let is_typed = matches!(history.job, Job::SetSerial | Job::Flash { config: Config::Serial, .. });
     let had_it = history.start == Start::NoImage || history.start.is_readable() && history.job.backs_up();
     let former = (history.past.own == Some(Own::WithFormerSerial)).then_some(FORMER_SERIAL);
-    if is_typed || !(had_it || history.past.own.is_some()) {
+    let Past { own, damaged, closed, .. } = history.past;
+    if is_typed || !(had_it || own.is_some() || damaged || closed) {
         return Ok(());
     }
     let Some([zero, _]) = world::own_blocks(flash) else { return Ok(()) };
     let serial = zero.text(ConfigField::Serial);
     claim(serial == SERIAL || Some(serial.as_str()) == former, || {
-        format!("identity lost, though a readable backup or the unit had it: the unit is {serial} now")
+        format!("identity lost, though a backup or the unit had it: the unit is {serial} now")
     })
 }
 

@@ -79,7 +79,7 @@ fn defects(rng: &mut Rng) -> Defects {
 
 fn past(rng: &mut Rng) -> Past {
     let owns = [None, None, None, Some(Own::AtPort), Some(Own::AtAnotherPort), Some(Own::WithFormerSerial)];
-    Past { own: pick(rng, &owns), others: rng.u8(..4) == 0, damaged: rng.u8(..4) == 0 }
+    Past { own: pick(rng, &owns), others: rng.u8(..4) == 0, damaged: rng.u8(..4) == 0, closed: rng.u8(..4) == 0 }
 }
 
 fn build(rng: &mut Rng) -> Build {

@@ -16,7 +16,7 @@ pub struct Feature {
 /// The newest open firmware, which only a variable gives.
 pub const NEWEST_OPEN: &str = "newest open firmware";
 
-const FEATURES: [Feature; 11] = [
+const FEATURES: [Feature; 12] = [
     Feature { name: "480 Mbit/s", is_of: |history| history.is_high_speed, matters: |done| done.moved },
     Feature {
         name: "480 Mbit/s, with defects",
@@ -43,7 +43,8 @@ const FEATURES: [Feature; 11] = [
         is_of: |history| history.past.own.is_some() && history.past.others,
         matters: |done| done.moved,
     },
-    Feature { name: "a backup that can't be read", is_of: |history| history.past.damaged, matters: |done| done.moved },
+    Feature { name: "a damaged backup", is_of: |history| history.past.damaged, matters: |done| done.moved },
+    Feature { name: "a backup without rights to it", is_of: |history| history.past.closed, matters: |done| done.moved },
     Feature {
         name: "a backup of another port",
         is_of: |history| history.past.own == Some(Own::AtAnotherPort),

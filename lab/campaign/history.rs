@@ -165,8 +165,10 @@ pub struct Past {
     pub own: Option<Own>,
     /// Whether another dock has one, too.
     pub others: bool,
-    /// Whether there is one that can't be read.
+    /// Whether there is one that is damaged.
     pub damaged: bool,
+    /// Whether there is one that is closed to whoever runs the commands.
+    pub closed: bool,
 }
 
 /// How the unit's own backup agrees with the unit.

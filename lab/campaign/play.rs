@@ -128,7 +128,11 @@ pub fn play(world: &World, history: &History, folder: &Path, bin: &Path, watchdo
     let (seen, done) = (BTreeSet::new(), Done::default());
     let mut player =
         Player { world, history, folder, bin, watchdog, goals, seen, log, processes: 0, done, chose_identity: false };
-    player.all().map_err(|what| Broken { what, processes: std::mem::take(&mut player.log) })
+    let played = player.all();
+    // The campaign removes the folder.
+    let opened = world::open_closed(folder).map_err(|error| error.to_string());
+    let played = played.and_then(|tale| opened.map(|()| tale));
+    played.map_err(|what| Broken { what, processes: std::mem::take(&mut player.log) })
 }
 
 impl Player<'_> {
@@ -287,7 +291,8 @@ impl Player<'_> {
         };
         around.check(self.world, &self.goals, self.folder)?;
         let is_asked = matches!(trouble.output, Output::Terminal { .. });
-        self.chose_identity |= is_asked || next.line.to_string_lossy().contains("--serial");
+        let line = next.line.to_string_lossy();
+        self.chose_identity |= is_asked || line.contains("--serial") || line.contains("own-backup");
         if next.verb != Verb::Reads && ended.end == End::Status(0) && !self.chose_identity {
             check::identity(self.history, &after)?;
         }
@@ -307,7 +312,8 @@ impl Player<'_> {
 
     fn place(&self) -> Place<'_> {
         let by_env = self.history.backup_dir.filter(|_| self.history.backup_dir_by_env);
-        Place { folder: self.folder, bin: self.bin, backup_dir: by_env.map(OsStr::new) }
+        let (backup_dir, lacks_rights) = (by_env.map(OsStr::new), self.history.past.closed);
+        Place { folder: self.folder, bin: self.bin, backup_dir, lacks_rights }
     }
 
     /// The command line with `--yes` if no terminal can answer the question, and `--json` if the history uses it. With

@@ -64,11 +64,13 @@ pub struct Place<'a> {
     pub bin: &'a Path,
     /// Value of `ASMPATCH_BACKUP_DIR`.
     pub backup_dir: Option<&'a OsStr>,
+    /// Whether it runs without root's right to read everything, if the campaign is root's.
+    pub lacks_rights: bool,
 }
 
 /// Runs a line in a shell.
 pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdog) -> io::Result<Ended> {
-    let Place { folder, bin, backup_dir } = place;
+    let Place { folder, bin, backup_dir, lacks_rights } = place;
     let mut script = OsString::new();
     if let Some(blocks) = trouble.file_limit {
         // Ignore the signal, which would end the process. A full disk only fails the write.
@@ -79,6 +81,9 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
     if has_terminal {
         // A session of its own, so that closing the terminal hangs up the process.
         script.push("setsid -c ");
+    }
+    if lacks_rights && rustix::process::geteuid().is_root() {
+        script.push("setpriv --bounding-set=-dac_override,-dac_read_search ");
     }
     script.push(line);
     let mut command = Command::new("sh");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, known_blocks};
@@ -31,6 +32,7 @@ pub const PAST: &str = "data/asmpatch/backups";
 pub const PAST_OWN: &str = "past-own";
 pub const PAST_OTHERS: &str = "past-others";
 pub const PAST_DAMAGED: &str = "past-damaged";
+pub const PAST_CLOSED: &str = "past-closed";
 /// Folder of the stock unit's backup, made beforehand.
 pub const EARLIER: &str = "earlier";
 /// Folder of the second unit, if any.
@@ -160,11 +162,16 @@ impl World {
             flash[..SLOT_LEN].copy_from_slice(&slot(&blocks, &self.practice));
             save(PAST_OTHERS, "virtual:other".to_owned(), "OTHER009", &flash)?;
         }
+        // The unit's, too, at an earlier time.
+        let mut flash = self.stock.clone();
+        flash[SLOT_LEN - 1] ^= 1;
         if history.past.damaged {
-            let mut flash = self.stock.clone();
-            flash[SLOT_LEN - 1] ^= 1;
-            save(PAST_DAMAGED, here, SERIAL, &flash)?;
+            save(PAST_DAMAGED, here.clone(), SERIAL, &flash)?;
             fs::write(place.join(PAST_DAMAGED).join("config-0.bin"), "")?;
+        }
+        if history.past.closed {
+            save(PAST_CLOSED, here, SERIAL, &flash)?;
+            fs::set_permissions(place.join(PAST_CLOSED), fs::Permissions::from_mode(0))?;
         }
         Ok(())
     }
@@ -393,11 +400,18 @@ fn is_temporary(path: &Path) -> bool {
     })
 }
 
+/// Opens what was closed, so that it can be removed.
+pub fn open_closed(folder: &Path) -> io::Result<()> {
+    let closed = folder.join(PAST).join(PAST_CLOSED);
+    if closed.exists() { fs::set_permissions(closed, fs::Permissions::from_mode(0o700)) } else { Ok(()) }
+}
+
+/// Visits what is below a folder, except in what is closed.
 fn visit(folder: &Path, each: &mut dyn FnMut(&Path)) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         each(&entry.path());
-        if entry.file_type()?.is_dir() {
+        if entry.file_type()?.is_dir() && entry.file_name() != PAST_CLOSED {
             visit(&entry.path(), each)?;
         }
     }

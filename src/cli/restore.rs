@@ -136,7 +136,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let proof = images.prove(&image)?;
     // What a unit ran, it may run again.
     let unknown = if folder.is_file() { unknown_in_copy(&proof, &images) } else { None };
-    let subject = NewFirmware::of(Arc::clone(&proof), unknown, Some(&backup));
+    let subject = NewFirmware::of(Arc::clone(&proof), unknown, [unit]);
     let source = format!(
         "{}: backup of {} ({}), serial {}",
         folder.shown(),

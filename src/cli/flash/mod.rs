@@ -21,6 +21,7 @@ use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
 use crate::flash::consent::{Allowed, Waiver, Waivers};
 use crate::flash::decide::{NewFirmware, UnknownImage};
+use crate::flash::fitting::FiledBackup;
 use crate::flash::identity::neutral_blocks;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{ChosenSerial, FlashPlan, needs_stand_in};
@@ -234,10 +235,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => Vec::new(),
     };
     let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
-    let serial_given = args.serial.is_some() || args.serials.is_some();
-    let of_backup = NewFirmware::of(proof, unknown, blocks_from.as_ref());
-    let from_virtual = of_backup.from_virtual || beside.as_ref().is_some_and(|backup| backup.unit.is_virtual());
-    let subject = NewFirmware { from_virtual, serial_given, ..of_backup };
+    let subject = args.subject(proof, unknown, blocks_from.as_ref(), beside.as_ref());
 
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
@@ -256,6 +254,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 impl Args {
+    /// What is written: the image, which may be a backup's (`beside`), with the blocks of another one.
+    fn subject(
+        &self,
+        proof: Arc<Proof>,
+        unknown: Option<UnknownImage>,
+        blocks_from: Option<&Backup>,
+        beside: Option<&FiledBackup>,
+    ) -> NewFirmware {
+        let units = blocks_from.map(|backup| &backup.unit).into_iter().chain(beside.map(|backup| &backup.unit));
+        let serial_given = self.serial.is_some() || self.serials.is_some();
+        NewFirmware { serial_given, ..NewFirmware::of(proof, unknown, units) }
+    }
+
     /// Plans to write the image to a unit, with the next serial number of the series, if there is one. A stock image
     /// gets a neutral identity where there are no blocks: a serial number that is drawn for it stays the unit's in
     /// every command that is printed.
@@ -371,15 +382,41 @@ mod tests {
     use clap::FromArgMatches as _;
 
     use super::*;
+    use crate::flash::backup::tests::sample_backup;
+    use crate::flash::fitting::tests::sample_filed;
     use crate::flash::observe::ObservedFirmware;
     use crate::image::{Rewritable, samples};
     use crate::tests::unit;
     use crate::unit::facts::Asked;
 
+    /// The arguments of `asmpatch flash 240417` with these options.
+    fn parsed(options: &[&str]) -> Args {
+        let words = ["asmpatch", "flash", "240417"].iter().chain(options);
+        let matches = crate::cli::command().try_get_matches_from(words).unwrap();
+        Args::from_arg_matches(matches.subcommand().unwrap().1).unwrap()
+    }
+
+    #[test]
+    fn what_is_of_a_virtual_unit_is_known_whether_it_is_the_image_or_the_blocks_and_so_is_a_number_that_was_given() {
+        let subject = |options: &[&str], blocks_from: Option<&Backup>, beside: Option<&FiledBackup>| {
+            let proof = samples::proof(&practice::image(), Rewritable::Yes);
+            let NewFirmware { from_virtual, serial_given, .. } =
+                parsed(options).subject(proof, None, blocks_from, beside);
+            (from_virtual, serial_given)
+        };
+        let (dock, mut software) = (sample_backup(), sample_backup());
+        software.unit.device = "virtual:u".to_owned();
+        let beside = |backup: &Backup| FiledBackup { unit: backup.unit.clone(), ..sample_filed() };
+        assert_eq!(subject(&[], Some(&dock), Some(&beside(&dock))), (false, false));
+        assert_eq!(subject(&[], Some(&software), None), (true, false));
+        assert_eq!(subject(&[], None, Some(&beside(&software))), (true, false));
+        assert_eq!(subject(&["--serial", "LAB-07"], None, None), (false, true));
+        assert_eq!(subject(&["--serials", "LAB-07"], None, None), (false, true));
+    }
+
     /// The serial number that a unit gets that has lost its blocks and shows `LAB-07`.
     fn serial_without_blocks(state: BridgeState) -> String {
-        let matches = crate::cli::command().try_get_matches_from(["asmpatch", "flash", "240417"]).unwrap();
-        let args = Args::from_arg_matches(matches.subcommand().unwrap().1).unwrap();
+        let args = parsed(&[]);
         let attached = UnitInfo { state, ..unit("9-9", "LAB-07") };
         let running = ObservedFirmware { state, version: None, parts: None, e4_extension: None, storage: None };
         let seen =

@@ -7,7 +7,7 @@ use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::{Failure, Kind, Label};
 use asm2464_host::bridge::{Location, UnitInfo};
 
-use super::backup::Backup;
+use super::backup::BackedUpUnit;
 use super::backup_folder::UnreadBackup;
 use super::consent::{Allowed, Permission, Waiver};
 use super::fitting::FittingBackup;
@@ -33,9 +33,13 @@ pub struct NewFirmware {
 }
 
 impl NewFirmware {
-    /// What is written with the blocks, or the firmware, of this backup; the user gave no serial number.
-    pub fn of(proof: Arc<Proof>, unknown: Option<UnknownImage>, backup: Option<&Backup>) -> Self {
-        let from_virtual = backup.is_some_and(|backup| backup.unit.is_virtual());
+    /// What is written with the blocks, or the firmware, of backups of these units; the user gave no serial number.
+    pub fn of<'a>(
+        proof: Arc<Proof>,
+        unknown: Option<UnknownImage>,
+        units: impl IntoIterator<Item = &'a BackedUpUnit>,
+    ) -> Self {
+        let from_virtual = units.into_iter().any(BackedUpUnit::is_virtual);
         Self { proof, unknown, from_virtual, serial_given: false }
     }
 

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::{sample_backup, sample_image};
-use super::super::backup::{BackedUpUnit, Backup};
 use super::super::consent::Waivers;
+use super::super::error::BackupFolderError;
 use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{FiledBackup, Fit, FittingBackup};
 use super::super::needs::{Loss, later_commands};
@@ -186,10 +186,10 @@ fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
     let practice_subject = subject_of(&practice::image(), Rewritable::Yes);
     let of_backup = |device: &str| {
         let unit = BackedUpUnit { device: device.into(), ..sample_backup().unit };
-        NewFirmware::of(subject().proof, None, Some(&Backup { unit, ..sample_backup() }))
+        NewFirmware::of(subject().proof, None, [&unit])
     };
     let backup_subject = of_backup("virtual:b");
-    let from_a_dock = [of_backup("3-1.2"), NewFirmware::of(subject().proof, None, None)];
+    let from_a_dock = [of_backup("3-1.2"), NewFirmware::of(subject().proof, None, [])];
     assert!(from_a_dock.iter().all(|subject| !subject.from_virtual), "a dock's backup has run on silicon");
     let unknown_subject = subject_of(&sample_image(0), Rewritable::Unknown);
     for (subject, why, on_virtual) in [
@@ -331,9 +331,101 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let plans = seen.each_ref().map(|seen| planned(seen, known, BlockSource::Known, &image));
     let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| examined(seen, plan, &[])).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    for decision in decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE) {
+    let decide = |allowed| decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE);
+    for decision in decide(allowed) {
         assert!(is_clone(&decision, "the serial number AAAABBBB0060, which 1-", false), "{decision:?}");
     }
+    // Every unit may have the known USB4 identity.
+    let serial = Waivers::default().and(Waiver::Serial);
+    for decision in decide(Allowed { clone_identity: serial, ..allowed }) {
+        assert_eq!(written(decision).cloned.len(), 1);
+    }
+}
+
+#[test]
+fn a_unit_of_the_run_counts_with_the_number_that_it_has_and_with_the_one_that_it_gets() {
+    let image = sample_image(0);
+    let unit = |device: &str, own: UnitBlocks, new: [BlockBytes; 2]| {
+        let seen = observed(device, own, own[0].map(|_| another()).as_ref());
+        let plan = planned(&seen, new, BlockSource::Backup, &image);
+        examined(&seen, &plan, &[])
+    };
+    let decide = |units: [&Examined; 2], clone_identity, connected: &Neighbours| {
+        let allowed = Allowed { no_backup: true, clone_identity, ..Allowed::default() };
+        decide(&units, &subject(), allowed, connected)
+    };
+    let none = Waivers::default();
+    let kept = unit("1-1", blocks("A"), [block_zero("A"), block_one(0x10)]);
+    let new = unit("1-2", [None, None], [block_zero("A"), block_one(0x30)]);
+    // The other one gets that number only with consent.
+    let [keeps, gets] = decide([&kept, &new], none, &ALONE).try_into().unwrap();
+    assert!(is_clone(&gets, "the serial number A, which 1-1 would have too", false), "{gets:?}");
+    assert_eq!(written(keeps).twins, Vec::<String>::new());
+    let agreed = decide([&kept, &new], none.and(Waiver::Serial), &ALONE).remove(0);
+    assert_eq!(written(agreed).twins, ["1-2"]);
+    // A unit that will have another number has this one until then.
+    let leaves = unit("1-3", [Some(block_zero("A")), Some(block_one(0x20))], [block_zero("B"), block_one(0x20)]);
+    let gets = decide([&new, &leaves], none.and(Waiver::Usb4), &ALONE).remove(0);
+    assert!(is_clone(&gets, "the serial number A, which 1-3 would have too", false), "{gets:?}");
+    // A connected unit has its own number, and a virtual unit no twin on a bus.
+    let connected = Ok(vec![crate::tests::unit("1-9", "B"), crate::tests::unit("1-8", "A")]);
+    let others = unit("1-4", [Some(block_zero("C")), Some(block_one(0x40))], [block_zero("C"), block_one(0x40)]);
+    assert_eq!(written(decide([&kept, &others], none, &connected).remove(0)).twins, ["1-8"]);
+    let software = unit("virtual:u", blocks("A"), [block_zero("A"), block_one(0x10)]);
+    assert_eq!(written(decide([&software, &others], none, &connected).remove(0)).twins, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_another_units_is_named_once_though_that_unit_is_connected() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("MINE"), Some(&another()));
+    let clone = planned(&seen, [block_zero("YOURS"), block_one(0x20)], BlockSource::Backup, &image);
+    let other = observed("1-2", [Some(block_zero("YOURS")), Some(block_one(0x20))], Some(&another()));
+    let units = [examined(&seen, &clone, &[]), examined(&other, &kept(&other, &image), &[])];
+    let allowed = Allowed { clone_identity: Waivers::ALL, ..Allowed::default() };
+    let decided = decide(&units.iter().collect::<Vec<_>>(), &subject(), allowed, &ALONE).remove(0);
+    let terms = written(decided);
+    assert!(matches!(terms.cloned[..], [Cloned::OtherSerial { .. }, Cloned::OtherUsb4]), "{terms:?}");
+    assert_eq!(terms.twins, Vec::<String>::new());
+}
+
+#[test]
+fn what_can_not_be_read_matters_only_to_a_unit_that_gets_blocks_which_stand_in() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("A"), Some(&another()));
+    let error = BackupFolderError::Exists("there".into());
+    let unread = vec![UnreadBackup::elsewhere(std::path::Path::new("there"), &error)];
+    let unit = Examined { unread, ..examined(&seen, &kept(&seen, &image), &[]) };
+    let unasked = Allowed { unasked: true, ..Allowed::default() };
+    assert_eq!(written(decide(&[&unit], &subject(), unasked, &ALONE).remove(0)).unread, []);
+}
+
+#[test]
+fn a_unit_that_shows_no_number_or_gets_none_in_its_block_is_not_written_again_for_that() {
+    let image = sample_image(0);
+    let unchanged = |blocks: UnitBlocks, shown: Option<&str>| {
+        let mut seen = observed("1-1", blocks, Some(&image));
+        seen.attached.serial = shown.map(str::to_owned);
+        let mut plan = kept(&seen, &image);
+        plan.usb_id = plan.configured_id();
+        matches!(decide_alone(&seen, &plan, &subject(), Allowed::default()), Decision::Unchanged)
+    };
+    assert!(unchanged(blocks("A"), None));
+    assert!(unchanged([Some([0xFF; 128]), Some(block_one(0x10))], Some("the chip's")));
+}
+
+#[test]
+fn the_name_of_an_image_that_the_unit_runs_already_is_no_news() {
+    let mut image = practice::open_image();
+    let at = image.body().windows(15).position(|bytes| bytes == b"custom practice").unwrap();
+    assert!(image.replace(BodyOffset(at as u32), b"tinier practice"));
+    let named = NewFirmware { proof: samples::proved(&image), ..subject() };
+    let unproven = |runs: &Image| {
+        let seen = observed("virtual:u", blocks("A"), Some(runs));
+        let allowed = Allowed { unproven: true, other_line: true, force: true, ..Allowed::default() };
+        written(decide_alone(&seen, &kept(&seen, &image), &named, allowed)).unproven.len()
+    };
+    assert_eq!((unproven(&image), unproven(&another())), (0, 1));
 }
 
 #[test]
@@ -659,17 +751,25 @@ fn what_a_unit_in_its_boot_loader_loses_is_named_and_needs_consent_to_exactly_th
 
     // Nothing is known of a unit that shows nothing of its own, and what a backup has is not lost.
     for nothing in ["000000000000", "AAAABBBB0060"] {
-        assert!(written(decide_with(&stood_in(nothing, "AAAABBBB0060", &[]), false, unasked)).loss.is_nothing());
+        assert_eq!(written(decide_with(&stood_in(nothing, "AAAABBBB0060", &[]), false, unasked)).loss, Loss::default());
     }
     let waived = consent(&[Waiver::OwnBackup]);
     let backed_up = |fit| {
         let own = backup_of([block_zero("OWNERS5"), block_one(1)], fit);
         decide_with(&stood_in("OWNERS5", "NEW", &[own]), false, waived)
     };
-    assert!(written(backed_up(Fit::Certain)).loss.is_nothing());
+    assert_eq!(written(backed_up(Fit::Certain)).loss, Loss::default());
     let had_none = backup_of([block_zero("OWNERS5"), *known_blocks()[1].bytes()], Fit::Certain);
-    assert!(written(decide_with(&stood_in("OWNERS5", "NEW", &[had_none]), false, waived)).loss.is_nothing());
+    assert_eq!(written(decide_with(&stood_in("OWNERS5", "NEW", &[had_none]), false, waived)).loss, Loss::default());
     assert!(matches!(backed_up(Fit::PortOnly), Decision::Lost(_)), "it may be another unit's");
+    let earlier = backup_of([block_zero("EARLIER"), block_one(1)], Fit::Certain);
+    let refused = decide_with(&stood_in("OWNERS5", "NEW", &[earlier]), false, waived);
+    assert!(refusal(&refused).to_string().contains("serial number OWNERS5 becomes NEW"), "{refused:?}");
+    // What a backup's block replaces is another unit's number, and not a loss beside that.
+    let mut unit = stood_in("OWNERS5", "BACKUP", &[]);
+    unit.plan.blocks[0].source = BlockSource::Backup;
+    let terms = written(decide_with(&unit, false, consent(&[Waiver::Serial, Waiver::Usb4])));
+    assert_eq!((terms.cloned.len(), terms.loss), (1, Loss { serial: None, usb4: true }));
 }
 
 #[test]
@@ -678,7 +778,7 @@ fn a_block_that_can_be_read_and_is_not_valid_holds_nothing_to_lose() {
     let mut plan = kept(&seen, &sample_image(0));
     plan.blocks[1].source = BlockSource::Known;
     let allowed = Allowed { no_backup: true, unasked: true, ..Allowed::default() };
-    assert!(written(decide_alone(&seen, &plan, &subject(), allowed)).loss.is_nothing());
+    assert_eq!(written(decide_alone(&seen, &plan, &subject(), allowed)).loss, Loss::default());
 }
 
 #[test]
@@ -778,6 +878,69 @@ fn a_command_that_writes_blocks_that_stand_in_agrees_to_what_that_loses() {
         unit.plan.chosen_serial = Some(ChosenSerial { text: "BOARD1".to_owned(), yields: true });
         assert_eq!(later(&unit, false).now, waivers, "{fit}");
     }
+    let known = known_blocks().map(|block| *block.bytes());
+    let nobodys = FittingBackup { has_identity: false, ..backup_of(known, Fit::PortOnly) };
+    assert_eq!(later(&stood_in("000000000000", "AAAABBBB0060", &[nobodys]), false).now, []);
+}
+
+#[test]
+fn a_command_with_all_blocks_from_a_backup_agrees_to_no_loss_of_blocks_and_one_with_a_part_does() {
+    let doubt = backup_of([block_zero("A"), block_one(1)], Fit::PortOnly);
+    let mut unit = stood_in("000000000000", "A", &[doubt]);
+    unit.plan.blocks[0].source = BlockSource::Backup;
+    let part = later(&unit, false);
+    assert_eq!((&part.now[..], &part.again[..]), (&[OWN_BACKUP][..], &[USB4, OWN_BACKUP][..]));
+    unit.plan.blocks[1].source = BlockSource::Backup;
+    let all = later(&unit, false);
+    assert_eq!((&all.now[..], &all.again[..]), (&[][..], &[][..]));
+    // Nor does it where a backup is left out.
+    let seen = observed("1-1", blocks("A"), Some(&another()));
+    let own = planned(&seen, [block_zero("A"), block_one(0x10)], BlockSource::Backup, &sample_image(0));
+    let unit = examined(&seen, &own, &[]);
+    assert_eq!(later_commands(&[&unit], 0, &subject(), &[true], false, &ALONE).again, []);
+}
+
+#[test]
+fn a_command_that_takes_another_units_identity_agrees_to_that_each_time() {
+    let seen = observed("1-1", blocks("MINE"), Some(&another()));
+    let both = [block_zero("YOURS"), block_one(0x20)];
+    let plan = planned(&seen, both, BlockSource::Backup, &sample_image(0));
+    let later = later(&examined(&seen, &plan, &[]), false);
+    assert_eq!(later.now, [SERIAL, USB4]);
+    assert_eq!((&later.with_blocks, &later.again), (&later.now, &later.now));
+}
+
+#[test]
+fn the_number_that_a_unit_certainly_had_needs_consent_only_once_its_boot_loader_may_show_another() {
+    let seen = observed("1-1", blocks("NEW"), Some(&another()));
+    let old = [block_zero("OLD"), block_one(0x10)];
+    let plan = planned(&seen, old, BlockSource::Backup, &sample_image(0));
+    let own = later(&examined(&seen, &plan, &[backup_of(old, Fit::Certain)]), false);
+    assert_eq!((&own.now[..], &own.again[..], &own.with_blocks[..]), (&[][..], &[SERIAL][..], &[SERIAL][..]));
+}
+
+#[test]
+fn a_number_that_another_unit_of_the_run_gets_is_not_taken_back_without_consent() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("OLD"), Some(&another()));
+    let renamed = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Unit, &image);
+    let other = observed("1-2", [Some(block_zero("OTHER")), Some(block_one(0x20))], Some(&another()));
+    let gets_it = planned(&other, [block_zero("OLD"), block_one(0x20)], BlockSource::Unit, &image);
+    let units = [examined(&seen, &renamed, &[]), examined(&other, &gets_it, &[])];
+    let units: Vec<&Examined> = units.iter().collect();
+    let back = |is_written| later_commands(&units, 0, &subject(), &[true, is_written], true, &ALONE).back_when_done;
+    assert_eq!((back(true), back(false)), (vec![SERIAL], Vec::new()));
+}
+
+#[test]
+fn every_command_after_a_change_of_the_line_changes_it_or_changes_it_back() {
+    let mut seen = observed("1-1", blocks("A"), Some(&another()));
+    let [a, b, c, series, ..] = sample_image(0).version().0;
+    seen.running.version = Some(FirmwareVersion([a, b, c, series, 0x4F, 0x05]));
+    let later = later(&examined(&seen, &kept(&seen, &sample_image(0)), &[]), false);
+    for permissions in [&later.now, &later.again, &later.with_blocks, &later.back, &later.back_when_done] {
+        assert_eq!(*permissions, [Permission::OtherLine]);
+    }
 }
 
 #[test]
@@ -791,6 +954,17 @@ fn the_way_back_to_an_own_number_needs_consent_only_where_nothing_proves_that_it
     // A third number with this USB4 identity: a maker has left it in several units.
     let template = backup_of([block_zero("TWIN"), block_one(0x10)], Fit::OtherSerial);
     assert_eq!(later(&examined(&seen, &new, &[template]), true).back_when_done, [SERIAL]);
+    // Its own two numbers, and a number with another USB4 identity, show no third.
+    for (serial, one) in [("OLD", block_one(0x10)), ("NEW", block_one(0x10)), ("OTHER", *known_blocks()[1].bytes())] {
+        let backup = backup_of([block_zero(serial), one], Fit::PortOnly);
+        assert_eq!(later(&examined(&seen, &new, &[backup]), true).back_when_done, [], "{serial}");
+    }
+    // Without its USB4 identity, or with a new one, nothing proves it.
+    let invalid = observed("1-1", [Some(block_zero("OLD")), Some([0xFF; 128])], Some(&another()));
+    let plan = planned(&invalid, [block_zero("NEW"), [0xFF; 128]], BlockSource::Unit, &image);
+    assert_eq!(later(&examined(&invalid, &plan, &[]), true).back_when_done, [SERIAL]);
+    let plan = planned(&seen, [block_zero("OLD"), block_one(0x11)], BlockSource::Unit, &image);
+    assert_eq!(later(&examined(&seen, &plan, &[]), false).back_when_done, [USB4]);
     // The known blocks' number is nobody's, so going back from it takes nothing.
     let known = known_blocks().map(|block| *block.bytes());
     let to_known = planned(&seen, known, BlockSource::Known, &image);

@@ -64,11 +64,6 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Whether nothing is lost.
-    pub const fn is_nothing(&self) -> bool {
-        self.serial.is_none() && !self.usb4
-    }
-
     /// What the user has to agree to.
     pub fn waivers(&self) -> impl Iterator<Item = Waiver> + use<> {
         let serial = self.serial.is_some().then_some(Waiver::Serial);

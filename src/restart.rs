@@ -565,9 +565,7 @@ fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
     let mut pcie = Pcie::new(unit, &mut patience);
     match pcie.trained_link().and_then(|_| pcie.wait_for_link(steps, LINK_STEP_MS)) {
         Ok(()) => {}
-        Err(PcieError::LinkDown { ltssm }) => {
-            return found.add(UnitFaultKind::PcieLink, format!("the PCIe link is down: 0xB450 reads {ltssm:#04x}"));
-        }
+        Err(error @ PcieError::LinkDown { .. }) => return found.add(UnitFaultKind::PcieLink, error.to_string()),
         Err(error) => return found.add(UnitFaultKind::Silent, format!("it does not answer: {error}")),
     }
     if !looks_behind {

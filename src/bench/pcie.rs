@@ -56,8 +56,8 @@ pub(super) fn look(
     let scope = if assigns { Scope::USUAL } else { Scope::READ_ONLY };
     let mut survey = match pcie.survey(scope) {
         Ok(survey) => survey,
-        Err(PcieError::LinkDown { ltssm }) => {
-            let words = format!("nothing: the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
+        Err(error @ PcieError::LinkDown { .. }) => {
+            let words = format!("nothing: {error}");
             return Ok(PcieDevices { words, function: None, memory: Err(Skip::LinkDown) });
         }
         Err(error) => return Err(error.into()),

@@ -343,7 +343,9 @@ fn address(url: &str, known: &Manifests) -> AnyFailure {
 /// Returns the error for such a file in place of an image.
 pub fn no_image(kind: &FileKind, path: &Path, wish: Wish) -> AnyFailure {
     let label = match kind {
-        FileKind::Code(_) | FileKind::Body(_) | FileKind::Bank0 => Kind::BadInput.code("asmpatch::image::is_code"),
+        FileKind::Code(_) | FileKind::Body(_) | FileKind::Bank0 | FileKind::Bank1 => {
+            Kind::BadInput.code("asmpatch::image::is_code")
+        }
         FileKind::Zip | FileKind::Archive(_) | FileKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
         FileKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
         FileKind::Pointer(_) => Kind::BadInput.code("asmpatch::image::is_pointer"),
@@ -424,10 +426,8 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
             vec![AdvicePart::text("the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`")]
         }
         FileKind::Archive(_) => vec![AdvicePart::text("unpack it, and name the file in it")],
-        FileKind::Bank0 => vec![
-            AdvicePart::text(
-                "the vendor's firmware has two banks, and doesn't start without the second: take all of it",
-            ),
+        FileKind::Bank0 | FileKind::Bank1 => vec![
+            AdvicePart::text("the vendor's firmware has two banks, and doesn't start with one alone: take all of it"),
             AdvicePart::Command("or fetch it".into(), Command::named("download")),
         ],
         FileKind::BootStubApplication => vec![AdvicePart::text(

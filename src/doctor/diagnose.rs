@@ -2,6 +2,7 @@
 
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::tlp::ltssm_name;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Storage, UnitInfo};
 use asm2464_host::pcie::{Function, Survey, class_name, is_gpu, is_ssd, vendor_name};
@@ -434,7 +435,7 @@ fn link(facts: &Facts) -> Option<Finding> {
         }
         (false, before) => {
             let also = if before.is_some() { ", also with PCIe switched on (F3)" } else { "" };
-            let found = format!("down (LTSSM {ltssm:#04x}, expected 0x78){also}");
+            let found = format!("down (LTSSM {ltssm:#04x}: {}; expected 0x78){also}", ltssm_name(ltssm));
             advise(Bad, found, Advice::against("pcie::stays_down"))
         }
     })

@@ -249,8 +249,11 @@ impl<'a> Search<'a> {
         if len != *size {
             let label = Kind::BadInput.code("asmpatch::fetch::size");
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
-            let rank =
-                if matches!(kind, FileKind::DamagedImage | FileKind::Bank0) { Rank::Damaged } else { Rank::Unrelated };
+            let rank = if matches!(kind, FileKind::DamagedImage | FileKind::Bank0 | FileKind::Bank1) {
+                Rank::Damaged
+            } else {
+                Rank::Unrelated
+            };
             return Err(rank.miss(Failure::new(label, message)));
         }
         let (label, what) = if is_md5 {

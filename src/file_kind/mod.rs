@@ -55,6 +55,9 @@ pub enum FileKind {
     /// The beginning of such a body of the vendor's, which has two banks.
     #[display("bank 0's code without bank 1")]
     Bank0,
+    /// The second bank of such a body.
+    #[display("bank 1's code without bank 0 and what both share")]
+    Bank1,
     /// An application that the open boot stub starts. It is linked for another address than an image's code.
     #[display("an application of the open boot stub")]
     BootStubApplication,
@@ -197,6 +200,9 @@ impl FileKind {
         }
         if let Some(kind) = body(file).or_else(|| body(unfilled(file))) {
             return kind;
+        }
+        if is_bank_1(file) {
+            return Self::Bank1;
         }
         swapped(file).unwrap_or(Self::Unknown)
     }
@@ -366,6 +372,15 @@ pub fn is_bank_0(image: &Image) -> bool {
     has_version(image) && BANK_0.contains(&image.body().len())
 }
 
+/// Whether a file is the vendor's second bank. 231204, 240417 and 250123 begin it with the same routine: `CLR A`, a byte of
+/// a table, two calls, and a shift of R6 and R7, each at the same place.
+fn is_bank_1(file: &[u8]) -> bool {
+    let has = |at: usize, bytes: &[u8]| file.get(at..at + bytes.len()) == Some(bytes);
+    let is_start = has(0, &[0xE4, 0xF5, 0x21, 0x90]) && has(6, &[0xE4, 0x93, 0x12]);
+    let is_shift = has(14, &[0x80, 0x05, 0xC3, 0x33, 0xCE, 0x33, 0xCE, 0xD8, 0xF9]);
+    is_start && is_shift && file.len() <= COMMON_LEN as usize
+}
+
 fn length_field(file: &[u8]) -> usize {
     file.first_chunk().map_or(0, |field| u32::from_le_bytes(*field) as usize)
 }
@@ -395,6 +410,7 @@ fn swapped(file: &[u8]) -> Option<FileKind> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::BANK1_BODY_START;
     use asm2464_chip::practice;
 
     use super::flash_copy::tests::dump;
@@ -469,6 +485,20 @@ mod tests {
         }
         for len in [0x7FFF, 0x1_0001] {
             assert_eq!(words(&vendor[..len]), body);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs ASMPATCH_VENDOR_IMAGE, ASMPATCH_VENDOR_231204_IMAGE and ASMPATCH_VENDOR_250123_IMAGE"]
+    fn the_second_bank_of_the_vendors_firmware_is_known_alone() {
+        for variable in ["ASMPATCH_VENDOR_IMAGE", "ASMPATCH_VENDOR_231204_IMAGE", "ASMPATCH_VENDOR_250123_IMAGE"] {
+            let file = std::fs::read(std::env::var_os(variable).unwrap()).unwrap();
+            let image = Image::parse(&file).unwrap();
+            let (first, second) = image.body().split_at(BANK1_BODY_START as usize);
+            assert_eq!((FileKind::of(first), FileKind::of(second)), (FileKind::Bank0, FileKind::Bank1), "{variable}");
+            // Filled to the bank's end, as the CPU's code memory reads.
+            let filled = [second, &[0; 0x95]].concat();
+            assert_eq!(FileKind::of(&filled), FileKind::Bank1, "{variable}");
         }
     }
 

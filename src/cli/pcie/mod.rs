@@ -12,7 +12,7 @@ use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::{AnyFailure, Bdf, Failure, Kind};
+use asm2464::{AnyFailure, Bdf, Coded as _, Failure, Kind};
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -232,10 +232,15 @@ fn with_engine(
 }
 
 impl Reached<'_> {
-    /// The failure of a request. A link that is down needs hands, unless PCIe may be switched off.
+    /// The failure of a request. A link that is down needs hands, unless PCIe may be switched off. A survey that is
+    /// stopped, if not by Ctrl-C, took too long.
     fn failed(&self, error: PcieError) -> AnyFailure {
         match error {
             PcieError::LinkDown { .. } if !self.may_be_off => power::stays_down(&self.device, &error).into(),
+            PcieError::Stopped { at } => {
+                let after = format!("{}: the survey was ended after {SURVEY_TIMEOUT:?}, at {at}", self.device);
+                Failure::new(error.kind().code(error.code()), after).into()
+            }
             error => error.into(),
         }
     }

@@ -7,7 +7,7 @@ use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 use asm2464::tlp::engine::{
     ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, NO_COMPLETION, SEND, SENT, STATUS,
 };
-use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind};
+use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind, ltssm_name};
 use thiserror::Error;
 
 use crate::bridge::{Bridge, CommandError, ControlError, OpenBridge, XdataStep};
@@ -44,7 +44,7 @@ pub enum PcieError {
         at: Bdf,
     },
     /// The link is down, so nothing behind the bridge can be reached.
-    #[error("the PCIe link is down: XDATA 0xB450 reads {ltssm:#04x}, expected 0x78")]
+    #[error("the PCIe link is down: XDATA 0xB450 reads {ltssm:#04x} ({}), expected 0x78", ltssm_name(*ltssm))]
     LinkDown {
         /// Value of 0xB450.
         ltssm: u8,

@@ -206,15 +206,22 @@ impl OpenBridge {
         }
     }
 
-    /// Brings the PCIe link up, within a deadline: switches PCIe's power on with F3 unless the link is up already, and
-    /// waits for it. Builds without F3 train the link at boot; this waits for that.
+    /// Brings the PCIe link up: switches PCIe's power on with F3 unless the link is up already, and waits for it until the
+    /// deadline. Builds without F3 train the link at boot; this waits for that. Some builds with F3 do so as well: a link
+    /// that trains gets until the deadline to come up by itself, and as long again after F3.
     ///
     /// # Errors
     /// [`ControlError::LinkDown`] with the LTSSM's state; [`ControlError::Interrupted`]; any other [`ControlError`].
     pub fn bring_link_up(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<(), ControlError> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let mut link = self.link()?;
+        while link.is_training() && begun.elapsed() < deadline {
+            interrupt.check()?;
+            thread::sleep(TICK);
+            link = self.link()?;
+        }
         if !link.is_up {
+            begun = Instant::now();
             info!("the PCIe link is down ({:#04x}): PCIe power on", link.ltssm);
             match self.pcie_power_within(true, deadline) {
                 Ok(()) | Err(ControlError::Stalled { .. }) => link = self.link()?,

@@ -683,6 +683,12 @@ fn pcie_is_switched_by_f3_its_link_is_up_at_78_and_awaited_either_way() {
             "LTSSM: 00, 40F3 0100 0000 0000, LTSSM: 11, LTSSM: 78", "done";
         "by a build without F3 as well", done(unit.bring_link_up(MINUTE, Interrupt::never())),
             "LTSSM: 00, 40F3 0100 0000 0000: stall, LTSSM: 11, LTSSM: 78", "done";
+        "one that trains comes up by itself", done(unit.bring_link_up(MINUTE, Interrupt::never())),
+            "LTSSM: 4C, LTSSM: 4C, LTSSM: 78", "done";
+        "one whose training fails is switched on", done(unit.bring_link_up(MINUTE, Interrupt::never())),
+            "LTSSM: 4C, LTSSM: 00, 40F3 0100 0000 0000, LTSSM: 78", "done";
+        "one whose training doesn't end, too, after the deadline", done(unit.bring_link_up(Duration::ZERO, Interrupt::never())),
+            "LTSSM: 4C, 40F3 0100 0000 0000, LTSSM: 78", "done";
         "one that stays down is an error with the supply", done(unit.bring_link_up(Duration::ZERO, Interrupt::never())),
             "LTSSM: 00, 40F3 0100 0000 0000, LTSSM: 11, C0C0 0000 0000 0500: 3412000000",
             "the PCIe link is down after 0ns: XDATA 0xB450 reads 0x11 (it detects a device and tries to reach it), \

@@ -425,8 +425,10 @@ impl Words<'_> {
     }
 
     fn values(&self, slot: &str) -> Values {
-        if slot == "OUT" {
-            return Values::Are(vec![self.run.patched().into()]);
+        match slot {
+            "OUT" => return Values::Are(vec![self.run.patched().into()]),
+            "ORIGINAL" => return Values::Are(vec![self.run.original().into()]),
+            _ => {}
         }
         let mut values: Vec<OsString> = Vec::new();
         for named in self.named {

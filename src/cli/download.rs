@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
 };
+use crate::practice;
 use asm2464::escape::Escape as _;
-use asm2464::{AnyFailure, Kind};
+use asm2464::{AnyFailure, Failure, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
@@ -106,7 +107,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         list(&known, args.json);
         return Ok(Exit::Done);
     }
-    let manifest = known.by_id(&args.image)?;
+    let manifest =
+        known.by_id(&args.image).map_err(|unknown| if args.image == practice::ID { no_download() } else { unknown })?;
     let cache = arguments::cache(args.cache_dir.as_deref())?;
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
     let source = args.from.as_deref().map(Source::from);
@@ -129,6 +131,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         print::whole(&format!("{}\n", path.shown()));
     }
     Ok(Exit::Done)
+}
+
+/// The failure of a download of the image that needs none.
+fn no_download() -> Failure {
+    let message = format!("{} is asmpatch's own image, for virtual units: it is a part of the program", practice::ID);
+    Failure::new(Kind::Usage.code("asmpatch::manifest::practice"), message)
 }
 
 /// Returns the next command for an image that is in this file.

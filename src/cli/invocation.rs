@@ -237,11 +237,15 @@ pub struct Invocation {
     forwarding: Forwarding,
     /// Where a printed `patch` puts its image, if not into [`Self::PATCHED`].
     patched: Option<PathBuf>,
+    /// Where a printed `unpatch` puts its image, if not into [`Self::ORIGINAL`].
+    original: Option<PathBuf>,
 }
 
 impl Invocation {
     /// The usual name of a patched image in a printed command.
     pub const PATCHED: &str = "patched.bin";
+    /// The usual name of an image without patches in a printed command.
+    pub const ORIGINAL: &str = "original.bin";
 
     /// Takes what was given from the parsed arguments. The unit counts as given also if the environment names it, or the
     /// command has a default.
@@ -287,14 +291,19 @@ impl Invocation {
         super::command().try_get_matches_from(words).map(|matches| Self::of(&matches))
     }
 
-    /// Returns the same with this name for a patched image: one that `patch` may write.
-    pub fn patching_to(self, patched: PathBuf) -> Self {
-        Self { patched: Some(patched), ..self }
+    /// Returns the same with these names for a patched image and for one without patches: the commands may write them.
+    pub fn writing_to(self, patched: PathBuf, original: PathBuf) -> Self {
+        Self { patched: Some(patched), original: Some(original), ..self }
     }
 
     /// Where a printed `patch` puts its image.
     pub fn patched(&self) -> &Path {
         self.patched.as_deref().unwrap_or(Path::new(Self::PATCHED))
+    }
+
+    /// Where a printed `unpatch` puts its image.
+    pub fn original(&self) -> &Path {
+        self.original.as_deref().unwrap_or(Path::new(Self::ORIGINAL))
     }
 
     /// Returns the same for commands on this unit.

@@ -85,6 +85,9 @@ pub(super) struct ListedUnit {
     behind: Option<String>,
     /// The system's disks that are the unit's logical units: a dock with several bays has one for each.
     disks: Vec<BayDisk>,
+    /// The keys of a virtual unit's bridge.toml that set it apart from a sound dock with a card; missing if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set: Vec<&'static str>,
     /// Why the firmware and what is behind the bridge could not be read.
     unread: Option<String>,
     /// What the user should know, and what to do.
@@ -105,6 +108,7 @@ impl ListedUnit {
             firmware: unit.state.to_string(),
             behind: None,
             disks,
+            set: unit::set_apart(&unit.location).iter().map(|key| key.name).collect(),
             unread: None,
             notes: Vec::new(),
             steps: Vec::new(),

@@ -42,6 +42,7 @@ mod line;
 mod list;
 mod log;
 mod make_patch;
+mod markdown;
 mod pages;
 mod patch;
 mod pcie;
@@ -235,9 +236,10 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let matches = command().try_get_matches_from(&words).map_err(|error| usage::with_tips(error, &words))?;
     let cli = Cli::from_arg_matches(&matches)?;
-    let invocation = Invocation::of(&matches)
-        .on_host(Sysfs::system().forwarding())
-        .patching_to(user_files::free_name(Invocation::PATCHED.as_ref()));
+    let invocation = Invocation::of(&matches).on_host(Sysfs::system().forwarding()).writing_to(
+        user_files::free_name(Invocation::PATCHED.as_ref()),
+        user_files::free_name(Invocation::ORIGINAL.as_ref()),
+    );
     let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), invocation);
     ask::let_choose(!context.json && !context.invocation.is_given("yes"));
     // Start the log before anything else: a file that can't be written stops the command.

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Command, Stdio};
 
+use anstream::adapter::strip_str;
 use asm2464::{AnyFailure, Failure, Kind};
 
-use super::{interrupt, print, terminal};
+use super::{interrupt, markdown, print, terminal};
 use crate::{embedded, suggest};
 
 /// A page with more lines than this is shown by its introduction and its sections' names.
@@ -122,7 +123,7 @@ fn contents(name: &str, page: &str) -> String {
     }
     let example = sections.first().map_or("", |first| &first.name);
     text + &format!(
-        "\nasmpatch help {name} \"{example}\" prints one of them, asmpatch help {name} --all the whole page.\n"
+        "\n`asmpatch help {name} \"{example}\"` prints one of them, `asmpatch help {name} --all` the whole page.\n"
     )
 }
 
@@ -182,10 +183,11 @@ pub fn has_section(page: &str, wanted: &str) -> bool {
     find("", page, wanted).is_ok()
 }
 
-/// Prints a page or a section, folded at the terminal's width. If it is longer than the terminal, a pager shows it.
+/// Prints a page or a section: Markdown as it is, or on a terminal text of its width. If it is longer than the terminal, a
+/// pager shows it.
 fn paged(text: &str) {
     let Some(width) = terminal::stdout_width() else { return print::whole(&format!("{}\n", text.trim_end())) };
-    let text = terminal::fold_page(text.trim_end(), terminal::text_width(Some(width))) + "\n";
+    let text = markdown::rendered(text, terminal::text_width(Some(width)));
     let is_long = terminal::stdout_height().is_some_and(|height| text.lines().count() >= height);
     // Without a pager on this system, the text is printed.
     if !(is_long && io::stdin().is_terminal() && through_pager(&text).is_ok()) {
@@ -212,6 +214,9 @@ fn through_pager(text: &str) -> io::Result<()> {
     interrupt::install();
     let mut child = command.spawn()?;
     if let Some(mut input) = child.stdin.take() {
+        // Only with -R does less show weights as such.
+        let shows_styles = env::var_os("LESS").is_none_or(|options| options.to_string_lossy().contains('R'));
+        let text = if shows_styles { print::for_stdout(text) } else { strip_str(text).to_string() };
         let _ = input.write_all(text.as_bytes());
     }
     let _ = child.wait();

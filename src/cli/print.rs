@@ -136,6 +136,15 @@ fn ended<L: AsRef<str>>(lines: impl IntoIterator<Item = L>) -> String {
     lines.into_iter().map(|text| line(text.as_ref()) + "\n").collect()
 }
 
+/// Returns a text as stdout takes it, for a pager in its place: without styles if it takes none.
+pub fn for_stdout(text: &str) -> String {
+    if anstream::stdout().current_choice() == ColorChoice::Never {
+        strip_str(text).to_string()
+    } else {
+        text.to_owned()
+    }
+}
+
 fn to_stdout(text: &str, width: Option<usize>) {
     if let Some(collected) = &mut *COLLECTED.lock().unwrap_or_else(PoisonError::into_inner) {
         return collected.push_str(text);

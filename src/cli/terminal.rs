@@ -184,50 +184,8 @@ fn is_command(line: &str) -> bool {
     programs.iter().any(|program| line.starts_with(program)) || line.contains("  asmpatch ")
 }
 
-/// Folds a Markdown page: joins the lines of each paragraph, and folds them at `width`. Blocks of code stay as they are.
-pub fn fold_page(text: &str, width: usize) -> String {
-    let mut folded = String::with_capacity(text.len());
-    let mut paragraph = String::new();
-    let mut is_code = false;
-    for line in text.lines().chain([""]) {
-        let is_fence = line.starts_with("```");
-        // A paragraph ends at each line that is something else: a heading, an item, a row, a quote, a block.
-        let own = line.trim_start_matches(' ');
-        let is_item = own.starts_with(['-', '*', '#', '|', '>', '<'])
-            || own.split_once(". ").is_some_and(|(number, _)| number.parse::<u8>().is_ok());
-        let is_block = is_code || is_fence || (paragraph.is_empty() && line.starts_with("    "));
-        if is_block || is_item || own.is_empty() {
-            fold_paragraph(&std::mem::take(&mut paragraph), width, &mut folded);
-        }
-        is_code ^= is_fence;
-        if is_block || own.is_empty() {
-            folded = folded + line + "\n";
-        } else if paragraph.is_empty() {
-            line.clone_into(&mut paragraph);
-        } else {
-            paragraph = paragraph + " " + own;
-        }
-    }
-    // The last line is the empty one that ends the last paragraph.
-    folded.truncate(folded.len() - 1);
-    folded
-}
-
-/// Folds a paragraph below its first word, or below the text of an item.
-fn fold_paragraph(paragraph: &str, width: usize, folded: &mut String) {
-    if paragraph.is_empty() {
-        return;
-    }
-    let text = paragraph.trim_start_matches(' ');
-    let mark = text.split_once(' ').map_or("", |(mark, _)| mark);
-    let is_number = mark.strip_suffix('.').is_some_and(|number| number.parse::<u8>().is_ok());
-    let is_item = ["-", "*", "|", ">"].contains(&mark) || is_number;
-    let hang = if is_item { mark.len() + 1 } else { 0 };
-    fold_line(paragraph, width, paragraph.len() - text.len() + hang, folded);
-    folded.push('\n');
-}
-
-fn fold_line(line: &str, width: usize, indent: usize, folded: &mut String) {
+/// Folds a line at `width`, with its continuations in this column.
+pub fn fold_line(line: &str, width: usize, indent: usize, folded: &mut String) {
     let indent = indent.min(width / 2);
     let text = line.trim_start_matches(' ');
     let first = line.len() - text.len();
@@ -406,16 +364,6 @@ mod tests {
         assert_eq!(fold(&format!("  backup    {path}"), 40), format!("  backup    {path}"));
         assert_eq!(fold(&format!("  backup    as in {path}"), 52), format!("  backup    as in\n            {path}"));
         assert_eq!(fold("  a         bcdef ghij   klmnop", 24), "  a         bcdef ghij\n            klmnop");
-    }
-
-    #[test]
-    fn a_page_has_the_terminals_width_and_its_items_rows_and_code_stay_apart() {
-        let text = "# A page\n\nOne two three\nfour five.\n- an item that\n  goes on\n- next\n1. first of\n   them\n\n\
-                    | a | row |\n| - | - |\n\n```sh\nasmpatch list --json --quiet\n```\n\n    asmpatch demo --keep a-folder\n";
-        let folded = "# A page\n\nOne two three\nfour five.\n- an item that\n  goes on\n- next\n1. first of them\n\n\
-                      | a | row |\n| - | - |\n\n```sh\nasmpatch list --json --quiet\n```\n\n    asmpatch demo --keep a-folder\n";
-        assert_eq!(fold_page(text, 16), folded);
-        assert_eq!(fold_page("one\ntwo\nthree", 20), "one two three\n");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::virtual_unit::VirtualUnit;
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::replug;
+use asm2464_host::bridge::Location;
 
 use super::context::Context;
 use super::errors::Exit;
@@ -21,7 +22,10 @@ use super::worded_step::WordedStep;
 use super::{interrupt, virtual_serve};
 
 #[cfg_attr(unix, doc = "Work with virtual units.")]
-#[cfg_attr(not(unix), doc = "Work with virtual units (this system can't serve them).")]
+#[cfg_attr(
+    not(unix),
+    doc = "Work with virtual units. Every command takes one; this system can't serve them to virtual machines."
+)]
 #[derive(Debug, clap::Subcommand)]
 pub enum VirtualCommand {
     /// Set what is behind a virtual unit and what goes wrong: keys of its bridge.toml.
@@ -101,7 +105,7 @@ pub fn remind(context: &Context) {
     for device in run.named() {
         let Some(Ok(Selector::Virtual(dir))) = device.to_str().map(str::parse) else { continue };
         let Ok(dir) = unit::virtual_folder(dir) else { continue };
-        let keys = VirtualUnit::set_apart(&dir);
+        let keys: Vec<&str> = unit::set_apart(&Location::Virtual(dir)).iter().map(|key| key.name).collect();
         if keys.is_empty() {
             continue;
         }

@@ -241,19 +241,22 @@ impl<'a> Search<'a> {
             let message = format!("{origin} is an intact image, {what}, SHA-256 {found}, and not image {id}");
             return Err(Rank::OtherImage.miss(Failure::new(label, message)));
         }
-        if matches!(kind, FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. }) {
-            let label = Kind::BadInput.code("asmpatch::fetch::other_kind");
+        let other = match kind {
+            FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => None,
+            FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. } | FileKind::Code(_) => {
+                Some((Rank::Damaged, Kind::BadInput.code("asmpatch::fetch::other_kind")))
+            }
+            FileKind::Bank0 | FileKind::Bank1 => Some((Rank::Damaged, Kind::BadInput.code("asmpatch::fetch::half"))),
+            _ => Some((Rank::Unrelated, Kind::BadInput.code("asmpatch::fetch::other_file"))),
+        };
+        if let Some((rank, label)) = other {
             let message = format!("{origin} is {kind}; image {id} has {size} bytes");
-            return Err(Rank::Damaged.miss(Failure::new(label, message)));
+            return Err(rank.miss(Failure::new(label, message)));
         }
         if len != *size {
             let label = Kind::BadInput.code("asmpatch::fetch::size");
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
-            let rank = if matches!(kind, FileKind::DamagedImage | FileKind::Bank0 | FileKind::Bank1) {
-                Rank::Damaged
-            } else {
-                Rank::Unrelated
-            };
+            let rank = if *kind == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
             return Err(rank.miss(Failure::new(label, message)));
         }
         let (label, what) = if is_md5 {
@@ -446,7 +449,14 @@ mod tests {
         // Bank 0 alone is half an image.
         let mut half = other_version()[4..0x9000].to_vec();
         half[0] = 2;
-        assert_eq!(refusal(zip_of(&[("a.txt", b"a"), ("fw.bin", &half)])), "fetch::size");
+        assert_eq!(refusal(zip_of(&[("a.txt", b"a"), ("fw.bin", &half)])), "fetch::half");
+        // What has nothing to do with an image is no damaged one.
+        for (file, what) in [(&b"%PDF-1.7"[..], "a document (pdf)"), (&[0xFF; 99], "a file in which every byte is FF")]
+        {
+            let error = unpack_known(file.to_vec(), None).unwrap_err();
+            assert_eq!(error.code(), "asmpatch::fetch::other_file");
+            assert!(error.to_string().contains(what), "{error}");
+        }
         // An Office document beside an updater says nothing.
         let packed = pe(&[0; 100], &[0; 100], &[]);
         let document = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";

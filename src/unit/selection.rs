@@ -9,7 +9,7 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::{AnyFailure, Coded, Failure, Kind, Label, Named, TransportKind};
-use asm2464_dock::virtual_unit::{VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{SetKey, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Location, Monitors, Port, PortPath, UnitInfo};
 use asm2464_host::usb::sysfs::{DevicePort, Sysfs, Tunnels};
 use asm2464_host::usb::{self, Found, OtherChip, UsbError, UsbPort};
@@ -246,10 +246,10 @@ pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
     Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
 }
 
-/// The keys of a virtual unit's bridge.toml that stop transfers again after each power-up. A dock has none.
-pub fn set_faults(at: &Location) -> Vec<&'static str> {
+/// Returns what is set on a virtual unit so that it isn't like a sound dock with a card. A dock has nothing set.
+pub fn set_apart(at: &Location) -> Vec<SetKey> {
     match at {
-        Location::Virtual(dir) => VirtualUnit::set_faults(dir),
+        Location::Virtual(dir) => VirtualUnit::set_apart(dir),
         Location::Port(_) => Vec::new(),
     }
 }

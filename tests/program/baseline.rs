@@ -70,3 +70,22 @@ fn a_baseline_with_which_nothing_can_be_compared_fails() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("asmpatch::bench::nothing_compared"), "{text}");
 }
+
+#[test]
+fn a_slower_run_is_not_called_worse_while_the_repetitions_of_a_run_lie_far_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut before = save(folder.path(), "before.json", &["--path", "config-read"]);
+    for (min, code, advice) in [
+        (5e5, "asmpatch::bench::unsteady", "measure again on an idle host, and the baseline too"),
+        (1e6, "asmpatch::bench::worse", ""),
+    ] {
+        // No host is that fast.
+        before["rows"][0]["mb_per_s"] = json!({ "median": 1e6, "min": min, "max": 1e6 });
+        fs::write(folder.path().join("fast.json"), before.to_string()).unwrap();
+        let output = bench(folder.path(), &["--path", "config-read", "--baseline", "fast.json"]);
+        let words = process::text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        assert!(words.contains(code) && words.contains(advice), "{words}");
+        assert_eq!(words.contains("(its own spread is wide)"), min < 1e6, "{words}");
+    }
+}

@@ -171,6 +171,11 @@ fn a_link_that_trains_is_waited_for_and_not_switched_on() {
     assert!(is_up(&answer(home, &["pcie"])));
     let page = text(&run(home, &["doctor", UNIT[0], UNIT[1]]));
     assert!(!page.contains("has switched PCIe on"), "{page}");
+    // The link trains again after each restart.
+    let reset = answer(home, &["reset"]);
+    assert_eq!([&reset["before"]["faults"], &reset["after"]["faults"]], [&json!([]); 2], "{reset:#}");
+    assert_eq!(reset["helped"], Value::Null, "{reset:#}");
+    good(home, &["pcie", "on", UNIT[0], UNIT[1]]);
 }
 
 #[test]

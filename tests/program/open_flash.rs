@@ -6,7 +6,7 @@ use asm2464::firmware::Image;
 use asm2464_chip::practice;
 
 use crate::chip_images;
-use crate::program::process::{good, json, run};
+use crate::program::process::{good, json, run, text};
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
@@ -85,4 +85,35 @@ fn pcie_off_ends_once_the_supply_may_be_cut_and_pcie_on_brings_the_link_back() {
     assert_eq!((&printed["on"], &printed["link"]["ltssm"]), (&true.into(), &0x78.into()));
     let printed = json(home.path(), &["pcie", "off", "--device", "virtual:unit", "--json"]);
     assert_eq!((&printed["on"], &printed["link"]["is_up"]), (&false.into(), &false.into()));
+}
+
+/// The practice open image with these bytes in the first place of others.
+fn open_with(bytes: &[u8], others: &[u8]) -> Image {
+    let mut body = practice::open_image().body().to_vec();
+    let at = (0..body.len()).find(|at| body[*at..].starts_with(bytes)).unwrap();
+    body[at..at + others.len()].copy_from_slice(others);
+    Image::from_body(body).unwrap()
+}
+
+#[test]
+fn config_set_asks_for_permission_for_what_the_firmware_cannot_do_and_not_for_its_name() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    // CJNE R6,#F0: without it F0's completion is a stall.
+    let no_completion = open_with(&[0xBE, 0xF0], &[0xBE, 0x77]);
+    let cases = [("renamed", open_with(b"custom practice", b"kustom practice"), true), ("no-f0", no_completion, false)];
+    for (name, image, is_permitted) in cases {
+        let device = format!("virtual:{name}");
+        fs::write(home.join("open.bin"), image.to_file()).unwrap();
+        let flash = ["flash", "open.bin", "--yes", "--device", &device];
+        assert_eq!(run(home, &flash).status.code(), Some(5), "{name}");
+        good(home, &[&flash[..], &["--unproven"]].concat());
+        let set = ["config", "set", "serial=NEXT1", "--yes", "--device", &device];
+        let words = text(&run(home, &set));
+        assert_eq!(words.contains("asmpatch::flash::unproven"), !is_permitted, "{words}");
+        if !is_permitted {
+            good(home, &[&set[..], &["--unproven"]].concat());
+        }
+        assert_eq!(good(home, &["config", "get", "serial", "--device", &device]), "NEXT1\n");
+    }
 }

@@ -1,9 +1,11 @@
 //! What the user named, and what for: a file of another kind than a command takes, and what is set on a virtual unit.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
-use super::process::{good, run, text};
+use super::process::{command, good, run, text};
+use crate::{chip_images, schemas};
 
 /// A folder with the virtual unit `u`, and `part.bin`: the beginning of its flash, up to the end of its image.
 fn with_copy() -> tempfile::TempDir {
@@ -148,6 +150,11 @@ fn what_is_set_on_a_virtual_unit_stands_below_each_verdict_with_the_command_that
     }
     let quiet = text(&run(folder, &["doctor", "--device", "virtual:u", "--json"]));
     assert!(!quiet.contains("bridge.toml sets"), "{quiet}");
+    // The same fact in JSON, which is there also where a unit is only listed.
+    let set = |words: &[&str]| schemas::parse(words, &run(folder, words).stdout);
+    let [listed, page] = [["list", "--device", "virtual:u", "--json"], ["doctor", "--device", "virtual:u", "--json"]]
+        .map(|words| set(&words));
+    assert_eq!([&listed["units"][0]["set"], &page["set"]], [&serde_json::json!(["state", "speed"]); 2]);
     good(folder, &["virtual", "set", "state=", "speed=", "--device", "virtual:u"]);
     assert!(!text(&run(folder, &["doctor", "--device", "virtual:u"])).contains("bridge.toml sets"));
 }
@@ -196,4 +203,51 @@ fn a_report_names_each_step_once_and_no_command_of_this_host() {
     assert!(!page.contains("\n            asmpatch "), "{page}");
     let lines: Vec<&str> = page.lines().collect();
     assert!(lines.windows(2).all(|two| two[0] != two[1]), "{page}");
+}
+
+#[test]
+fn an_image_that_has_patches_already_is_undone_into_a_file_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    good(folder, &["patch", "practice", "-o", "p.bin"]);
+    fs::write(folder.join("original.bin"), "mine").unwrap();
+    let help = refused(folder, &["patch", "p.bin", "-o", "q.bin"], "patch::already_patched");
+    assert!(help.contains("asmpatch unpatch p.bin -o original-2.bin\n"), "{help}");
+    good(folder, &["unpatch", "p.bin", "-o", "original-2.bin"]);
+}
+
+#[test]
+fn the_practice_image_is_no_download_and_download_says_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = refused(folder.path(), &["download", "practice"], "manifest::practice");
+    assert!(help.contains("is a part of the program") && help.contains("asmpatch info practice"), "{help}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
+fn a_zip_of_two_versions_leads_to_the_one_that_has_patches_and_lists_both_where_both_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut zip = zip::ZipWriter::new(fs::File::create(folder.join("z.zip")).unwrap());
+    for (name, variable) in [("a.bin", "ASMPATCH_VENDOR_231204_IMAGE"), ("b.bin", "ASMPATCH_VENDOR_IMAGE")] {
+        zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        zip.write_all(&chip_images::file(variable)).unwrap();
+    }
+    zip.finish().unwrap();
+    let help = refused(folder, &["patch", "z.zip", "-o", "p.bin"], "image::is_archive");
+    assert!(help.contains("asmpatch download 240417 --from z.zip\n") && !help.contains("231204"), "{help}");
+    assert!(help.contains("asmpatch patch 240417 -o p.bin\n"), "{help}");
+    let help = refused(folder, &["flash", "z.zip", "--device", "virtual:u"], "image::is_archive");
+    for id in ["231204", "240417"] {
+        assert!(help.contains(&format!("asmpatch download {id} --from z.zip\n")), "{help}");
+    }
+    good(folder, &["download", "240417", "--from", "z.zip"]);
+    good(folder, &["patch", "240417", "-o", "p.bin"]);
+}
+
+#[test]
+fn a_unit_that_the_environment_names_is_named_in_each_printed_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = text(&command(folder.path(), &["doctor"]).env("ASMPATCH_DEVICE", "virtual:u").output().unwrap());
+    assert!(page.contains("    asmpatch flash ed4e39b --device virtual:u\n"), "{page}");
 }

@@ -32,6 +32,7 @@ use asm2464_chip::code::TextKind;
 use asm2464_files::user::User;
 use asm2464_files::{atomic, file};
 use asm2464_host::bridge::{Port, UnitInfo};
+use asm2464_host::usb::OtherChip;
 use asm2464_host::usb::sysfs::{PciPort, Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
@@ -223,6 +224,9 @@ pub(super) struct DoctorJson {
     /// and with --device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnel_ports: Vec<PciPort>,
+    /// The keys of a virtual unit's bridge.toml that set it apart from a sound dock with a card; missing if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set: Vec<&'static str>,
     /// The heading of its page.
     #[serde(skip)]
     heading: String,
@@ -316,11 +320,13 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         if facts.unit.state == BridgeState::BootLoader {
             document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
-        let set = unit::set_faults(&facts.unit.location);
-        if !set.is_empty() {
-            let step = NextStep::new(Why::WithoutFaults, Act::TakeOut(set));
+        let set = unit::set_apart(&facts.unit.location);
+        let stops: Vec<&str> = set.iter().filter(|key| key.stops).map(|key| key.name).collect();
+        if !stops.is_empty() {
+            let step = NextStep::new(Why::WithoutFaults, Act::TakeOut(stops));
             document.take_out = Some(WordedStep::of(&step, &context.invocation.at(&facts.unit.location)));
         }
+        document.set = set.iter().map(|key| key.name).collect();
         if is_shown {
             if !documents.is_empty() {
                 outln!("");
@@ -357,6 +363,14 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
 fn worst(documents: &[DoctorJson]) -> Exit {
     let all = documents.iter().flat_map(|document| iter::once(&document.diagnosis).chain(&document.usb4));
     all.map(WordedDiagnosis::exit).max().unwrap_or(Exit::Done)
+}
+
+/// The heading of a unit's page. Another chip's firmware is no unit's, so that chip is named in its place.
+fn heading(unit: &UnitInfo) -> String {
+    match OtherChip::with(unit.id) {
+        Some(chip) => format!("{} {} ({})", unit.location, unit.id, chip.name),
+        None => unit.to_string(),
+    }
 }
 
 /// The heading of the page about USB4 and Thunderbolt, which follows those of units if there are any.
@@ -431,6 +445,7 @@ impl DoctorJson {
             heading: String::new(),
             at_work: None,
             take_out: None,
+            set: Vec::new(),
         }
     }
 
@@ -441,7 +456,7 @@ impl DoctorJson {
             unit: Some(facts.unit.clone()),
             part_revision: facts.part_revision.answer().copied(),
             flash_part: facts.flash_part.answer().copied(),
-            heading: facts.unit.to_string(),
+            heading: heading(&facts.unit),
             at_work: at_work(facts),
             ..Self::without_unit(diagnosis)
         }

@@ -356,6 +356,7 @@ fn a_device_with_the_id_of_another_chip_is_called_by_that_chip() {
     let page = diagnose(&seen);
     assert_eq!(line(&page, "firmware").line.found, "174C:2362 is the ID of another chip, ASM2362");
     assert_eq!((line(&page, "firmware").line.verdict, page.runtime), (Verdict::Bad, None));
+    assert_eq!(super::heading(&seen.unit), "virtual:u 174C:2362 (ASM2362)");
 }
 
 #[test]

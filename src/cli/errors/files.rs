@@ -73,6 +73,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `.org`), or name the site where it is";
     "asmpatch::elf::truncated", "the file is cut off; build it again";
     "asmpatch::fetch::empty", "the file was never written; fetch it again";
+    "asmpatch::fetch::half",
+        "the vendor's firmware has two banks, and doesn't start with one alone: fetch the whole image";
     "asmpatch::fetch::html" | "asmpatch::http::html",
         "the server wants a browser: download the file with one, and name that file";
     "asmpatch::fetch::library", "give the vendor's updater, an archive or the image itself; don't run what came with it";
@@ -93,6 +95,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         {"run the command once without {}" if "offline"}
         ["or give a file that has the image" "download {ID} --from {COPY}"]);
     "asmpatch::fetch::offline_url", ({"leave out {}" if "offline"} {" or {}" if "from" ""} ", or give a file");
+    "asmpatch::fetch::other_file",
+        "it holds no firmware: give the vendor's archive or updater, or the image itself";
     "asmpatch::fetch::other_image",
         {"if it is the one that you want, download it under its own name" "image" "ID"};
     "asmpatch::fetch::other_kind", (
@@ -188,12 +192,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::log::file", "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate",
         "each image has one id and one digest: with both it adds mirrors to the known image; give another image its own";
+    "asmpatch::manifest::practice", (
+        "commands that take an image take it by this name" ["see what it is" "info practice"]);
     "asmpatch::manifest::read", ({"{} takes" if "manifest_dir"} " a readable folder with one .toml file per image");
     "asmpatch::manifest::unknown_image", ("name a known image" {", or add a manifest for it with {}" if "manifest_dir"});
     "asmpatch::manifest::value",
         "no download can succeed with this value; `asmpatch help formats` describes every key";
     "asmpatch::patch::already_patched", (
-        ["to change the set, undo the patches first" "unpatch {FILE} -o original.bin"]
+        ["to change the set, undo the patches first" "unpatch {FILE} -o {ORIGINAL}"]
         {"with the same {} if it has patches of your own; " if "dirs" ""} "then patch the original");
     "asmpatch::patch::config_conflict", "leave one of them out";
     "asmpatch::patch::conflicts", ("leave one of them out" {"; with {} the set starts empty" if "no_defaults"});

@@ -220,6 +220,7 @@ fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
         "UUID",
         "KEY=VALUE",
         "OUT",
+        "ORIGINAL",
     ];
     for entry in entries() {
         for part in entry.advice {

@@ -366,6 +366,24 @@ mod tests {
         after(Interrupted.into(), run, unit)
     }
 
+    #[test]
+    fn the_first_step_follows_none() {
+        use StoppedState::*;
+        for left in
+            [Untouched, Unprotected, Incomplete, Complete, Unproven, BootLoader, Restarted, OtherIdentity, Verified]
+        {
+            for writes in [Writes::Image, Writes::Fields, Writes::Backup] {
+                for backup in [None, Some("b")] {
+                    for offers in [vec![], vec![earlier(Fit::Certain)]] {
+                        let steps = steps(&flash(), WrittenUnit { offers, ..unit(left, writes, backup) });
+                        let first = steps[0].note();
+                        assert!(!first.starts_with("then "), "{left:?} {writes:?} {backup:?}: {first}");
+                    }
+                }
+            }
+        }
+    }
+
     fn fitting_backup(folder: &Path, fit: Fit) -> FittingBackup {
         FittingBackup {
             filed: FiledBackup { folder: folder.to_owned(), ..sample_filed() },

@@ -141,7 +141,8 @@ struct PcieOptions {
 
 /// The most bytes that one command reads.
 const READ_MAX: usize = 1 << 20;
-/// How long a survey may take. A tree that answers takes a fraction of a second.
+/// How long a survey of a dock may take. A tree that answers takes a fraction of a second. A virtual unit's takes as long as
+/// this host needs for it.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn parse_number(text: &str) -> Result<u64, String> {
@@ -164,10 +165,10 @@ pub(super) fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
 /// The survey that finds which BAR decodes an address: it probes sizes of BARs, but sets no bus numbers and windows.
 const SIZES: Scope = Scope { buses: false, windows: false, sizes: true, extended: false };
 
-/// Waits by the clock until the deadline, and stops on Ctrl-C.
+/// Waits by the clock until the deadline, if there is one, and stops on Ctrl-C.
 struct UntilDeadline {
     interrupt: Interrupt<'static>,
-    until: Instant,
+    until: Option<Instant>,
 }
 
 impl Patience for UntilDeadline {
@@ -176,7 +177,7 @@ impl Patience for UntilDeadline {
     }
 
     fn goes_on(&mut self) -> bool {
-        self.interrupt.goes_on() && Instant::now() < self.until
+        self.interrupt.goes_on() && self.until.is_none_or(|until| Instant::now() < until)
     }
 }
 
@@ -207,7 +208,8 @@ fn with_engine(
     let mut unit = args.port.choose(recording.capture())?;
     let (firmware, device) = (unit.info.state, unit.info.location.to_string());
     let interrupt = interrupt::install();
-    let mut patience = UntilDeadline { interrupt, until: Instant::now() + SURVEY_TIMEOUT };
+    let until = if unit.info.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
+    let mut patience = UntilDeadline { interrupt, until };
     let mut live = unit.open(Purpose::Pcie, args.transport.into())?;
     // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
     live.spare_ssd(&device, Purpose::Pcie)?;

@@ -16,7 +16,7 @@ use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
 use crate::flash::run::{self, ClaimedUnit, Confirmed, FlashReport, Prepared, Stopped};
-use crate::unit;
+use crate::unit::set_apart;
 
 /// What a unit's write needs, and what it reports to.
 struct UnitWrite<'a> {
@@ -57,7 +57,7 @@ impl FlashJob {
                 invoked: Arc::clone(&self.invoked),
                 later: later.clone(),
                 offers: offers(backups, Some((self.invoked.writes, later)), location, &self.images),
-                set_faults: unit::set_faults(location),
+                set_faults: set_apart(location).iter().filter(|key| key.stops).map(|key| key.name).collect(),
             });
             writes.push((port, plan));
             outcomes.push(outcome);

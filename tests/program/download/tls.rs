@@ -1,6 +1,7 @@
 //! Servers without TLS, or with a self-signed certificate.
 
 use super::*;
+use crate::program::process::{run, text};
 
 /// Runs `answer` on one connection, without reading any HTTP first.
 fn raw_server(answer: impl FnOnce(TcpStream) + Send + 'static) -> String {
@@ -26,10 +27,10 @@ fn a_server_that_does_not_speak_tls_is_a_tls_failure() {
     }
 }
 
-#[test]
-fn a_self_signed_certificate_is_a_tls_failure() {
+/// A server whose certificate nobody has signed, as behind a company's proxy whose issuer is unknown here.
+fn self_signed_server() -> String {
     use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-    let url = raw_server(|mut stream| {
+    raw_server(|mut stream| {
         let certificate = CertificateDer::from(&include_bytes!("self_signed.der")[..]);
         let key = PrivatePkcs8KeyDer::from(&include_bytes!("self_signed.key.der")[..]);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -41,8 +42,23 @@ fn a_self_signed_certificate_is_a_tls_failure() {
             .unwrap();
         let mut connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
         let _ = connection.complete_io(&mut stream);
-    });
+    })
+}
+
+#[test]
+fn a_self_signed_certificate_is_a_tls_failure() {
+    let url = self_signed_server();
     let cache = tempfile::tempdir().unwrap();
     let (code, error) = failure(fetch_url(cache.path(), &url, &limits()));
     assert!(code == "tls" && error.to_string().contains("UnknownIssuer"), "{error}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_unknown_issuer_leads_to_the_variable_that_names_its_certificate() {
+    let (url, folder) = (self_signed_server(), tempfile::tempdir().unwrap());
+    let output = run(folder.path(), &["download", "240417", "--from", &url]);
+    let words = text(&output);
+    assert_eq!(output.status.code(), Some(6), "{words}");
+    assert!(words.contains("asmpatch::http::tls") && words.contains("SSL_CERT_FILE"), "{words}");
 }

@@ -23,7 +23,7 @@ use asm2464_host::usb::sysfs::{Process, Sysfs};
 use sha2::{Digest, Sha256};
 
 use super::replug::{REQUEST_FILE, ReplugRequests};
-use super::scenario::{Downstream, Factory, INVALID, Scenario};
+use super::scenario::{Downstream, Factory, INVALID, Scenario, SetKey};
 use super::unit::VirtualUnit;
 
 /// Lengths of a dock's flash, in bytes, if they are powers of two.
@@ -94,14 +94,8 @@ impl VirtualUnit {
 
     /// The keys of a folder's scenario that are set so that the unit is not like a sound dock with a card; none if there is
     /// no scenario, or one that can't be read.
-    pub fn set_apart(dir: &Path) -> Vec<&'static str> {
+    pub fn set_apart(dir: &Path) -> Vec<SetKey> {
         scenario_in(dir).map(|scenario| scenario.set_apart()).unwrap_or_default()
-    }
-
-    /// The keys of a folder's scenario that stop transfers again after each power-up; none if there is no scenario, or one
-    /// that can't be read.
-    pub fn set_faults(dir: &Path) -> Vec<&'static str> {
-        scenario_in(dir).map(|scenario| scenario.recurring()).unwrap_or_default()
     }
 
     /// Whether another process, or another value in this one, has the folder's unit open.

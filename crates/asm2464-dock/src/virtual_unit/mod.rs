@@ -43,6 +43,6 @@ pub use port::VirtualPort;
 pub use replug::replug;
 pub use responder::{Reply, Responder};
 pub use scenario::{
-    BulkHangs, CpuReset, Downstream, Durations, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario,
+    BulkHangs, CpuReset, Downstream, Durations, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, SetKey,
 };
 pub use unit::{ControlAnswer, SharedUnit, VirtualUnit};

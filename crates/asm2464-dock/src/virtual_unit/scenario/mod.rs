@@ -267,31 +267,32 @@ impl Scenario {
     }
 
     /// The keys that are set so that a verdict on the unit differs from one on a sound dock with a card.
-    pub(super) fn set_apart(&self) -> Vec<&'static str> {
-        let keys = [
-            ("behind", self.behind == Downstream::Nothing),
-            ("state", self.state != PowerOnState::default()),
-            ("speed", self.speed != Speed::default()),
-            ("speed-after-reset", self.speed_after_reset.is_some()),
-            ("pcie-link-lost-after", self.pcie_link_lost_after.is_some()),
-        ];
-        let own = keys.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key);
-        own.chain(self.recurring()).collect()
-    }
-
-    /// The keys of what stops transfers again after each power-up.
-    pub(super) fn recurring(&self) -> Vec<&'static str> {
+    pub(super) fn set_apart(&self) -> Vec<SetKey> {
         let FlashFaults { protection, jedec_id, .. } = self.flash;
         let keys = [
-            ("power-loss-after", self.power_loss_after.is_some()),
-            ("unplug-after-us", self.unplug_after_us.is_some()),
-            ("bulk-hangs", self.bulk_hangs != BulkHangs::Never),
-            ("stream-limit", self.stream_limit.is_some()),
-            ("flash", self.flash != FlashFaults { protection, jedec_id, ..FlashFaults::default() }),
-            ("fault", !self.faults.is_empty()),
+            ("behind", false, self.behind == Downstream::Nothing),
+            ("state", false, self.state != PowerOnState::default()),
+            ("speed", false, self.speed != Speed::default()),
+            ("speed-after-reset", false, self.speed_after_reset.is_some()),
+            ("pcie-link-lost-after", false, self.pcie_link_lost_after.is_some()),
+            ("power-loss-after", true, self.power_loss_after.is_some()),
+            ("unplug-after-us", true, self.unplug_after_us.is_some()),
+            ("bulk-hangs", true, self.bulk_hangs != BulkHangs::Never),
+            ("stream-limit", true, self.stream_limit.is_some()),
+            ("flash", true, self.flash != FlashFaults { protection, jedec_id, ..FlashFaults::default() }),
+            ("fault", true, !self.faults.is_empty()),
         ];
-        keys.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key).collect()
+        keys.into_iter().filter(|(.., is_set)| *is_set).map(|(name, stops, _)| SetKey { name, stops }).collect()
     }
+}
+
+/// A key of a scenario that sets its unit apart from a sound dock with a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetKey {
+    /// Its name in bridge.toml.
+    pub name: &'static str,
+    /// Whether it stops transfers, again after each power-up.
+    pub stops: bool,
 }
 
 /// The bridges above the GPU of `behind = "gpu"`, by path and PCI ID: the port that carries it, and the two of the switch

@@ -14,66 +14,34 @@
 //! - An error becomes text, JSON and an exit status in [`errors`]. `advice` words what to do about it for the command that
 //!   was run.
 //!
-//! One file per subcommand. To add one: a file with `Args` (its doc comment is the help) and
-//! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `CliCommand`, a line in `dispatch`.
+//! Its folders are its floors, and none reaches up:
+//!
+//! - [`commands`]: one file or folder per subcommand. To add one: a file with `Args` (its doc comment is the help) and
+//!   `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `CliCommand`, a line in `dispatch`.
+//! - [`given`]: what they share: options, the settings of a run, and what the user named.
+//! - [`words`]: what words and prints: the command that was run, steps, advice, errors, tables, the terminal.
 
 #[macro_use]
-mod print;
+mod words;
 
-mod advice;
-mod arguments;
-mod ask;
-mod backup;
-mod bench;
-mod completions;
-mod config;
-mod context;
-mod demo;
-mod disasm;
-mod doctor;
-mod download;
-pub mod errors;
-mod flash;
-mod help;
-mod info;
-pub mod interrupt;
-mod invocation;
-mod line;
-mod list;
-mod log;
-mod make_patch;
-mod markdown;
-mod pages;
-mod patch;
-mod pcie;
-mod reset;
-mod restore;
-mod run;
-mod table;
-mod terminal;
-mod unpatch;
-mod usage;
-mod user_files;
-mod verify;
-#[cfg(unix)]
-mod virtual_serve;
-mod virtual_unit;
-mod worded_step;
-mod wrap;
-mod xdata;
+mod commands;
+mod given;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use asm2464::AnyFailure;
 use asm2464_host::usb::sysfs::Sysfs;
-use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser};
 
-use self::context::Context;
-use self::errors::Exit;
-pub use self::flash::steps;
-pub use self::invocation::Invocation;
-use self::log::LogArgs;
+pub use self::commands::flash::steps;
+use self::commands::{CliCommand, dispatch, help, virtual_unit};
+use self::given::context::{Context, RunCommand};
+use self::given::log::LogArgs;
+use self::given::{arguments, user_files};
+use self::words::errors::Exit;
+pub use self::words::invocation::Invocation;
+use self::words::{ask, invocation, print, terminal, usage};
+pub use self::words::{errors, interrupt};
 
 /// The first lines of the help.
 const ABOUT: &str = "Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.";
@@ -104,86 +72,7 @@ pub struct Cli {
 const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help says more of each.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
 5 refused for safety, 6 the system failed (disk, rights, network), 130 interrupted.";
 
-/// The subcommands, in the order in which you use them.
-#[derive(Debug, Subcommand)]
-enum CliCommand {
-    Download(download::Args),
-    Info(info::Args),
-    Patch(patch::Args),
-    Unpatch(unpatch::Args),
-    Verify(verify::Args),
-    List(list::Args),
-    Backup(backup::Args),
-    Flash(flash::Args),
-    Restore(restore::Args),
-    #[command(subcommand)]
-    Config(config::ConfigCommand),
-    Doctor(doctor::Args),
-    Reset(reset::Args),
-    Pcie(pcie::Args),
-    #[command(subcommand)]
-    Xdata(xdata::XdataCommand),
-    Bench(bench::Args),
-    Wrap(wrap::Args),
-    MakePatch(make_patch::Args),
-    Run(run::Args),
-    Disasm(disasm::Args),
-    #[command(subcommand)]
-    Virtual(virtual_unit::VirtualCommand),
-    Demo(demo::Args),
-    Udev(help::UdevArgs),
-    Man(help::ManArgs),
-    Completions(completions::Args),
-    Help(help::Args),
-}
-
-/// Runs a command. Returns how it ended, and whether its output is all that it is for: the other commands change a unit or
-/// write files, and have done so whether or not anybody reads what they say.
-fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFailure>, bool) {
-    match command {
-        CliCommand::Download(args) => (download::run(&args, context), false),
-        CliCommand::Info(args) => (info::run(&args, context), true),
-        CliCommand::Patch(args) => (patch::run(&args, context), false),
-        CliCommand::Unpatch(args) => (unpatch::run(&args, context), false),
-        CliCommand::Verify(args) => (verify::run(&args, context), true),
-        CliCommand::List(args) => (list::run(&args, context), true),
-        CliCommand::Backup(args) => (backup::run(&args, context), false),
-        CliCommand::Flash(args) => (flash::run(&args, context), false),
-        CliCommand::Restore(args) => (restore::run(&args, context), false),
-        CliCommand::Config(command) => (config::run(&command, context), command.only_prints()),
-        CliCommand::Doctor(args) => (doctor::run(&args, context), true),
-        CliCommand::Reset(args) => (reset::run(&args, context), false),
-        CliCommand::Pcie(args) => (pcie::run(&args, context), args.only_prints()),
-        CliCommand::Xdata(command) => (xdata::run(&command, context), command.only_prints()),
-        CliCommand::Bench(args) => (bench::run(&args, context), true),
-        CliCommand::Wrap(args) => (wrap::run(&args, context), false),
-        CliCommand::MakePatch(args) => (make_patch::run(&args, context), false),
-        CliCommand::Run(args) => (run::run(&args, context), true),
-        CliCommand::Disasm(args) => (disasm::run(&args, context), true),
-        CliCommand::Virtual(command) => (virtual_unit::run(&command, context), false),
-        CliCommand::Demo(args) => (demo::run(&args, context), false),
-        CliCommand::Udev(args) => (help::print_udev_rules(&args, context), true),
-        CliCommand::Man(args) => (help::write_man(&args, context), true),
-        CliCommand::Completions(args) => (completions::run(&args, context), true),
-        CliCommand::Help(args) => (help::run(&args, context), true),
-    }
-}
-
-/// A command that another one has run.
-struct RunCommand {
-    /// How it ended.
-    outcome: Result<Exit, AnyFailure>,
-    /// What it has printed to stdout, if that was to be JSON.
-    said: String,
-    /// Its settings, with what it has left.
-    context: Context,
-}
-
-/// Runs a command in this process as the program does, from its words, the program's name first. With `json` it prints
-/// nothing, and its document is returned.
-///
-/// # Errors
-/// Fails if the words are no command.
+/// Runs a command for another one, as [`context::Runs`].
 fn run_command(words: &[OsString], context: &Context, json: bool) -> Result<RunCommand, clap::Error> {
     let mut words = words.to_vec();
     if json {
@@ -197,6 +86,15 @@ fn run_command(words: &[OsString], context: &Context, json: bool) -> Result<RunC
     let run = || dispatch(command, &context).0;
     let (outcome, said) = if json { print::collect(run) } else { (run(), String::new()) };
     Ok(RunCommand { outcome, said, context })
+}
+
+/// Parses the words of a command, the program's name first, and returns what was given.
+///
+/// # Errors
+/// Fails if the words are no command.
+pub fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Invocation, clap::Error> {
+    invocation::register(command, command_for_pages);
+    Invocation::parse(words)
 }
 
 /// Returns the clap command, for man pages and completions.
@@ -233,6 +131,7 @@ pub fn main() -> ExitCode {
 /// Parses the arguments, runs the command and reports its failure. Returns its status, and whether its output is all that
 /// was asked for. Fails if the arguments are wrong.
 fn run_reported() -> Result<(Exit, bool), clap::Error> {
+    invocation::register(command, command_for_pages);
     let words: Vec<OsString> = std::env::args_os().collect();
     let matches = command().try_get_matches_from(&words).map_err(|error| usage::with_tips(error, &words))?;
     let cli = Cli::from_arg_matches(&matches)?;
@@ -240,7 +139,7 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
         user_files::free_name(Invocation::PATCHED.as_ref()),
         user_files::free_name(Invocation::ORIGINAL.as_ref()),
     );
-    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), invocation);
+    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), invocation, run_command);
     ask::let_choose(!context.json && !context.invocation.is_given("yes"));
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, (outcome, is_output_all)) = match cli.log.start() {

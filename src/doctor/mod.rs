@@ -6,7 +6,7 @@
 //! # The trip
 //!
 //! ```text
-//!  Port ─► examine ─► Facts ─► diagnose ─► Diagnosis ─► TopicLine, TopicLine ...   worded in src/cli/advice.rs
+//!  Port ─► examine ─► Facts ─► diagnose ─► Diagnosis ─► TopicLine, TopicLine ...   worded in src/cli/words/advice.rs
 //!                      │          ▲
 //!                      │          │ Wanted: the GPUs and the runtime of this version
 //!                      ▼          │

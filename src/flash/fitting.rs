@@ -1,5 +1,4 @@
-//! Finds the backups that may be a unit's own, by what the unit still shows of its identity, and the steps that give it
-//! back from them.
+//! Finds the backups that may be a unit's own, by what the unit still shows of its identity.
 //!
 //! A unit in its boot loader returns no block. It shows the serial number in block 0 if that block is valid, otherwise
 //! zeros. Then only the port can match, and another unit may have been backed up there. Open firmware takes its serial
@@ -7,45 +6,19 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::SystemTime;
 
-use asm2464::digest::to_hex;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
-use asm2464::flash::BlockBytes;
-use asm2464::interrupt::Interrupted;
+use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464_host::bridge::{Location, UnitInfo};
 use derive_more::Display;
 
-use super::access::{UnitBlocks, is_readable};
-use super::backup::{BackedUpUnit, Backup};
-use super::backup_folder::{self, Filed, Pointer, UnreadBackup};
-use super::consent::{Permission, Waiver};
-use super::decide::{LaterCommands, line_change, unproven_permission};
-use super::error::BackupFolderError;
+use super::access::UnitBlocks;
+use super::backup_folder::FiledBackup;
 use super::identity::{UnitIdentity, is_nobodys, is_placeholder};
-use super::recovery::{Act, BackupFirst, ImageRef, NextStep, Why, Writes};
-use crate::fetch::OPEN_IMAGE;
-use crate::image::{Firmware, Images};
+use crate::practice;
 use crate::unit::facts::differing;
 
 /// Maximum number of backups that are offered.
-const MOST_OFFERED: usize = 3;
-
-/// A backup in a folder of backups, without its firmware.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FiledBackup {
-    /// The backup's folder.
-    pub folder: PathBuf,
-    /// When the unit was read; when the backup was written, if it does not say.
-    pub written: Option<SystemTime>,
-    /// The unit of the backup.
-    pub unit: BackedUpUnit,
-    /// Configuration blocks 0 and 1, valid or not.
-    pub blocks: [BlockBytes; 2],
-    /// The pointer to it, if it was found by one alone.
-    pub pointer: Option<Pointer>,
-}
+pub(super) const MOST_OFFERED: usize = 3;
 
 /// How well a backup fits a unit, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display)]
@@ -251,221 +224,23 @@ pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
     Vec::new()
 }
 
-impl FiledBackup {
-    /// The identity that the backup gives a unit, including values that every unit gets.
-    pub(super) fn given_identity(&self) -> UnitIdentity {
-        UnitIdentity::of(self.blocks.each_ref().map(Some))
-    }
-
-    /// The values that identify only the unit of this backup.
-    pub(super) fn identity(&self) -> UnitIdentity {
-        self.given_identity().own()
-    }
-
-    /// The digits of the content in its folder's name; `None` for a folder with another name.
-    pub fn digits(&self) -> Option<&str> {
-        backup_folder::digits_in_name(&self.folder)
-    }
-
-    /// Whether the digest of the content begins with these digits.
-    pub fn has_digits(&self, digits: &str) -> bool {
-        match self.digits() {
-            Some(own) if digits.len() <= own.len() => own.starts_with(digits),
-            Some(own) if !digits.starts_with(own) => false,
-            _ => self.load().is_ok_and(|backup| to_hex(&backup.content_digest(), "").starts_with(digits)),
-        }
-    }
-
-    /// The version that its unit ran; `None` for open firmware, which reports none.
-    pub fn version(&self) -> Option<FirmwareVersion> {
-        self.unit.firmware_version.as_deref()?.parse().ok()
-    }
-
-    /// The block's part of what tells its unit apart; `None` if the block is not valid.
-    pub fn block(&self, index: BlockIndex) -> Option<ConfigBlock> {
-        ConfigBlock::parse(index, &self.blocks[usize::from(index.number())]).ok()
-    }
-
-    /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.
-    pub fn serial(&self) -> String {
-        self.block(BlockIndex::Zero).map_or_else(|| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
-    }
-}
-
-/// A backup that is offered.
-struct Offered<'a> {
-    found: &'a FittingBackup,
-    backup: Backup,
-    /// Where its blocks are.
-    blocks_in: PathBuf,
-    /// Why there are only its blocks, if it was saved elsewhere and is not there.
-    lost: Option<BackupFolderError>,
-    is_oldest: bool,
-}
-
-/// The backups that are offered, with their contents: those that fit best, and instead of the last one the oldest that
-/// fits as well as the first, which has what the unit came with. Leaves out damaged ones.
-fn offered(backups: &[FittingBackup]) -> Vec<Offered<'_>> {
-    let mut offered = Vec::new();
-    let best = backups.first().map(|found| found.fit);
-    let oldest = backups.iter().filter(|found| Some(found.fit) == best && found.filed.written.is_some());
-    let oldest = oldest.min_by_key(|found| found.filed.written).filter(|_| backups.len() > MOST_OFFERED);
-    let others = backups.iter().filter(|found| oldest.is_none_or(|oldest| !std::ptr::eq(*found, oldest)));
-    let most = if oldest.is_some() { MOST_OFFERED - 1 } else { MOST_OFFERED };
-    for found in others {
-        if offered.len() == most {
-            break;
-        }
-        offered.extend(Offered::of(found, false));
-    }
-    offered.extend(oldest.and_then(|oldest| Offered::of(oldest, true)));
-    offered
-}
-
-impl<'a> Offered<'a> {
-    fn of(found: &'a FittingBackup, is_oldest: bool) -> Option<Self> {
-        let filed = &found.filed;
-        Some(match (filed.load(), &filed.pointer) {
-            (Ok(backup), _) => Self { found, backup, blocks_in: filed.folder.clone(), lost: None, is_oldest },
-            (Err(_), None) => return None,
-            (Err(error), Some(pointer)) => {
-                let blocks_in = pointer.file.clone();
-                Self { found, backup: filed.blocks_alone(), blocks_in, lost: Some(error), is_oldest }
-            }
-        })
-    }
-}
-
-/// Returns the steps that give the unit at `location` its own identity back from the backups that fit it. `invoked` is
-/// what the command that was run was to write, and what it needs to be run again; `None` if it was to write nothing.
-///
-/// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups, and
-/// those whose firmware this run has proved to be unfit. Proves nothing: a command that writes a backup proves it first.
-pub fn offers(
-    backups: &[FittingBackup],
-    invoked: Option<(Writes, &LaterCommands)>,
-    location: &Location,
-    images: &Images,
-) -> Vec<NextStep> {
-    let ran = versions_run(backups);
-    let mut offers = Vec::new();
-    for Offered { found, backup, blocks_in, lost, is_oldest } in offered(backups) {
-        if let Some(error) = &lost {
-            offers.push(NextStep::make_readable(&UnreadBackup::elsewhere(&found.filed.folder, error)));
-        }
-        let is_certain = found.fit == Fit::Certain;
-        let only_if = if is_certain { None } else { Some(found.clone()) };
-        let mut steps = Vec::new();
-        if let Some((firmware, mut permissions)) = restoring(&backup, location, images) {
-            if found.replaces_serial {
-                permissions.push(Permission::CloneIdentity(Waiver::Serial));
-            }
-            if found.filed.version().is_some_and(|to| line_change(&ran, to).is_some()) {
-                permissions.push(Permission::OtherLine);
-            }
-            let act = Act::Restore { folder: found.filed.folder.clone(), permissions, backs_up: false };
-            let why = Why::GoBackTo { taken: found.filed.written, firmware, is_oldest };
-            steps.push(NextStep { only_if: only_if.clone(), ..NextStep::new(why, act) });
-        }
-        if matches!(invoked, None | Some((Writes::Image, _))) {
-            let mut later = invoked.map(|(_, later)| later.clone()).unwrap_or_default();
-            let mut permissions = BTreeSet::from_iter(later.with_blocks);
-            if is_foreign(&backup, location) {
-                permissions.insert(Permission::Unproven);
-            }
-            // If a certain backup has another serial number, the command sets the one that the unit shows now.
-            if found.replaces_serial && !is_certain {
-                permissions.insert(Permission::CloneIdentity(Waiver::Serial));
-            }
-            later.with_blocks = permissions.into_iter().collect();
-            let is_chosen = invoked.is_some();
-            let act = if is_chosen {
-                later.with_blocks_from(blocks_in, BackupFirst::No)
-            } else {
-                let image = ImageRef::Known(OPEN_IMAGE.to_owned());
-                Act::Flash { image, permissions: later.with_blocks, blocks_from: Some(blocks_in), backs_up: false }
-            };
-            let flash = NextStep { only_if, ..NextStep::new(Why::WithBlocks, act) };
-            // Going back needs no choice of an image, so it comes first where nobody has chosen one.
-            steps.insert(if is_chosen { 0 } else { steps.len() }, flash);
-        }
-        offers.extend(steps);
-    }
-    // Each is a way of its own.
-    offers.iter_mut().skip(1).for_each(|step| step.is_alternative = true);
-    if backups.len() > MOST_OFFERED {
-        offers.push(NextStep::new(Why::SeeBackups, Act::Backups));
-    }
-    offers
-}
-
-/// Returns the steps that write a unit's own backups back, after a backup of what it has now if it can be read. `blocks`
-/// are the unit's, `filed` the backups among which they are, and `connected` the units of this host. What can't be read may
-/// be among them, so that comes last.
-///
-/// # Errors
-/// [`Interrupted`] on Ctrl-C: the firmware of the backups that are offered is proved first.
-pub fn restores(
-    unit: &UnitInfo,
-    blocks: &UnitBlocks,
-    filed: &Filed,
-    connected: &[UnitInfo],
-    images: &Images,
-) -> Result<Vec<NextStep>, Interrupted> {
-    let backups = fitting(unit, blocks, None, &filed.backups, connected);
-    prove(&backups, images)?;
-    let mut steps = offers(&backups, Some((Writes::Backup, &LaterCommands::default())), &unit.location, images);
-    for step in &mut steps {
-        if let Act::Restore { backs_up, .. } = &mut step.act {
-            *backs_up = is_readable(unit.state);
-        }
-    }
-    steps.extend(filed.unread.iter().map(NextStep::make_readable));
-    Ok(steps)
-}
-
-/// Proves the firmware of the backups that are offered.
-///
-/// # Errors
-/// [`Interrupted`] on Ctrl-C.
-pub(super) fn prove(backups: &[FittingBackup], images: &Images) -> Result<(), Interrupted> {
-    for Offered { backup, .. } in offered(backups) {
-        if let Ok(image) = backup.firmware() {
-            images.prove(&image)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether the backup is a virtual unit's and the unit is real.
-fn is_foreign(backup: &Backup, location: &Location) -> bool {
-    backup.unit.is_virtual() && !location.is_virtual()
-}
-
-/// Returns the firmware in this backup, and the permissions that `restore` needs for it; `None` if it would refuse the
-/// backup anyway.
-fn restoring(backup: &Backup, location: &Location, images: &Images) -> Option<(Firmware, Vec<Permission>)> {
-    let known = images.identify(&backup.firmware().ok()?);
-    let mut permissions = match images.proof(&known).as_deref() {
-        Some(proof) => unproven_permission(proof, location)?,
-        None if known.firmware.is_practice() && !location.is_virtual() => vec![Permission::Unproven],
-        None => Vec::new(),
-    };
-    if is_foreign(backup, location) && permissions.is_empty() {
-        permissions.push(Permission::Unproven);
-    }
-    Some((known.firmware.clone(), permissions))
+/// Returns the change from the first of the versions `ran` to `to`, if none of them is of the line of `to`. A version's
+/// last three bytes are its line: the chip maker's own, or a dock maker's. The practice image has no line.
+pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(FirmwareVersion, FirmwareVersion)> {
+    let from = ran.iter().copied().find(|version| *version != practice::VERSION)?;
+    let is_other = to != practice::VERSION && ran.iter().all(|version| version.line() != to.line());
+    is_other.then_some((from, to))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::path::Path;
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
-    use asm2464::firmware::{Bank, BodyOffset, CodeAddress, Image, known_blocks};
-    use asm2464::flash::Slot;
-    use asm2464_chip::practice;
+    use asm2464::firmware::known_blocks;
+    use asm2464::flash::BlockBytes;
 
+    use super::super::backup::BackedUpUnit;
     use super::super::backup::tests::sample_backup;
     use super::super::decide::samples::{block_one, block_zero};
     use super::*;
@@ -673,28 +448,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_backup_that_restore_refuses_is_not_offered_and_a_virtual_units_goes_to_a_port_only_as_unproven() {
-        let images = Images::from(crate::embedded::patches().unwrap());
-        let (port, software): (Location, Location) = ("1-2".parse().unwrap(), "virtual:u".parse().unwrap());
-        let [zero, one] = known_blocks();
-        let of = |image: &Image| {
-            let slot = Slot::of([zero.bytes(), one.bytes()], &image.to_file());
-            Backup { blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec), ..sample_backup() }
-        };
-        let open = of(&practice::open_image());
-        assert_eq!(restoring(&open, &port, &images).unwrap().1, []);
-        let mut virtual_units = open.clone();
-        virtual_units.unit.device = "virtual:other".to_owned();
-        assert_eq!(restoring(&virtual_units, &port, &images).unwrap().1, [Permission::Unproven]);
-        assert_eq!(restoring(&virtual_units, &software, &images).unwrap().1, []);
-        // E1 does nothing there, so no command could replace it.
-        let mut bricks = practice::image();
-        assert!(bricks.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
-        images.prove(&bricks).unwrap();
-        assert!(restoring(&of(&bricks), &port, &images).is_none());
-    }
-
-    #[test]
     fn open_firmwares_serial_number_is_not_compared_with_a_blocks() {
         let unit = UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-1", "A") };
         assert_eq!(fits(&unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);
@@ -744,21 +497,5 @@ pub(crate) mod tests {
         let there = of("there", &format!("virtual:{}", home.path().display()), "V", 5);
         let found = found(&boot_loader("virtual:x", "000000000000"), &[all[4].clone(), there, all[0].clone()], &[]);
         assert_eq!(found, [("of a virtual unit".to_owned(), Fit::Unconnected)]);
-    }
-
-    #[test]
-    fn a_backup_whose_firmware_runtimes_refuse_by_its_name_is_written_back_as_unproven() {
-        let of = |product: &[u8; 15]| {
-            let mut image = practice::open_image();
-            let at = image.body().windows(product.len()).position(|bytes| bytes == b"custom practice").unwrap();
-            assert!(image.replace(BodyOffset(at as u32), product));
-            let images = Images::from(crate::embedded::patches().unwrap());
-            images.prove(&image).unwrap();
-            let [zero, one] = known_blocks();
-            let slot = Slot::of([zero.bytes(), one.bytes()], &image.to_file());
-            let backup = Backup { blocks: slot.blocks(), parts: slot.parts().map(<[u8]>::to_vec), ..sample_backup() };
-            !restoring(&backup, &"1-2".parse().unwrap(), &images).unwrap().1.is_empty()
-        };
-        assert_eq!((of(b"custom practice"), of(b"tinier practice")), (false, true));
     }
 }

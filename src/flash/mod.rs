@@ -25,7 +25,7 @@
 //!   same has a function that writes. It reports to a [`FlashProgress`](progress::FlashProgress). [`changes`] is the order
 //!   in which the flash's contents change, and [`behaviour`] tells what runs afterwards.
 //! - [`recovery`] turns the state that a stopped run left into steps, as data; [`fitting`] finds the backups that lead
-//!   back.
+//!   back, and [`offers`] the steps that do.
 //! - [`job`] takes the units of one command through all of this. A front end shows and asks in between.
 //!
 //! # Why it is so
@@ -58,11 +58,13 @@ pub mod changes;
 pub mod consent;
 pub mod decide;
 pub mod error;
+pub mod examined;
 pub mod fitting;
 pub mod identity;
 pub mod job;
 pub mod needs;
 pub mod observe;
+pub mod offers;
 pub mod plan;
 pub mod progress;
 pub mod recovery;

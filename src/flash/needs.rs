@@ -18,11 +18,11 @@ use asm2464_host::usb::OtherChip;
 use super::access::is_readable;
 use super::backup_folder::UnreadBackup;
 use super::consent::{Permission, Waiver};
-use super::decide::{Examined, LaterCommands, Neighbours, NewFirmware, UnknownImage, line_change};
-use super::fitting::{self, Fit, FittingBackup, versions_run};
+use super::examined::{Examined, Neighbours, NewFirmware, UnknownImage};
+use super::fitting::{self, Fit, FittingBackup, line_change, versions_run};
 use super::identity::{Cloned, UnitIdentity, is_placeholder};
 use super::plan::{BlockPlan, BlockSource};
-use super::recovery::Why;
+use super::recovery::{LaterCommands, Why};
 use crate::image::Rewritable;
 
 /// What the write of a unit needs.

@@ -15,9 +15,9 @@ use derive_more::Display;
 
 use super::backup_folder::UnreadBackup;
 use super::consent::Permission;
-use super::decide::LaterCommands;
 use super::error::FlashError;
 use super::fitting::FittingBackup;
+use super::plan::ChosenSerial;
 use super::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::advice::{Applicability, Hands};
 use crate::image::Firmware;
@@ -438,6 +438,23 @@ const fn stays_protected(error: &FlashError) -> bool {
 /// to work. Every firmware writes the first one.
 const fn keeps_old(error: &FlashError) -> bool {
     matches!(error, FlashError::Registers(RegisterError::NotErased { at, .. }) if at.0 != 0)
+}
+
+/// What the commands after a run need for one unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaterCommands {
+    /// The permissions that the command needs to be run again while nothing is written.
+    pub now: Vec<Permission>,
+    /// The permissions that it needs once a write has begun.
+    pub again: Vec<Permission>,
+    /// The same, if it takes the configuration blocks from a backup of the unit.
+    pub with_blocks: Vec<Permission>,
+    /// The serial number that the run chose for the unit, with which the command is run again.
+    pub serial: Option<ChosenSerial>,
+    /// The permissions that writing this run's backup back needs after a stop, besides those that its firmware needs.
+    pub back: Vec<Permission>,
+    /// The same, if the unit has what was planned for it.
+    pub back_when_done: Vec<Permission>,
 }
 
 #[cfg(test)]

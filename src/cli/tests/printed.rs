@@ -9,8 +9,9 @@ use asm2464_host::bridge::Location;
 
 use super::words;
 use crate::cli::command;
-use crate::cli::invocation::Invocation;
-use crate::cli::{errors, help};
+use crate::cli::commands::help;
+use crate::cli::words::errors::by_code;
+use crate::cli::words::invocation::Invocation;
 
 /// Placeholders of documents: a page knows no unit, no file and no folder. Each has a value that parses.
 const OF_PAGES: [(&str, &str); 19] = [
@@ -199,7 +200,7 @@ fn a_message_names_a_page_by_the_command_that_prints_it() {
 #[test]
 fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     let command = |code: &str, line: &[&str]| {
-        let steps = errors::steps_by_code(code, &[], &Invocation::parse(line).unwrap());
+        let steps = by_code::steps(code, &[], &Invocation::parse(line).unwrap());
         steps.into_iter().find_map(|step| step.line())
     };
     let quoted = |line: &str| Some(if cfg!(windows) { line.replace('\'', "\"") } else { line.to_owned() });
@@ -214,13 +215,13 @@ fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
     assert_eq!(shown, quoted("asmpatch restore backups/mine"));
     // Only the user knows the copy.
     let download = Invocation::parse(["asmpatch", "download", "ed4e39b"]).unwrap();
-    let steps = errors::steps_by_code("asmpatch::fetch::mirrors", &[], &download);
+    let steps = by_code::steps("asmpatch::fetch::mirrors", &[], &download);
     assert_eq!(steps[1].note(), "give a copy from elsewhere: `download ed4e39b --from COPY`");
     assert_eq!(steps[1].command, None);
     // `list` shows every dock, and a virtual unit only if it is named.
     for (location, expected) in [("3-1", "asmpatch list"), ("virtual:u", "asmpatch list --device virtual:u")] {
         let run = Invocation::default().at(&location.parse::<Location>().unwrap());
-        let steps = errors::steps_by_code("asmpatch::usb::gone", &[], &run);
+        let steps = by_code::steps("asmpatch::usb::gone", &[], &run);
         assert_eq!(steps[1].line().as_deref(), Some(expected));
     }
 }
@@ -236,8 +237,8 @@ fn the_advice_of_each_code_for_a_unit_at_a_port_parses_and_names_that_port() {
     for line in ["flash f.bin", "restore b", "pcie", "pcie reset", "bench", "doctor", "reset", "backup", "config get"] {
         let run = Invocation::parse(format!("asmpatch {line} --device 3-1").split(' ')).unwrap();
         let run = run.at(&"3-1".parse::<Location>().unwrap());
-        for code in errors::codes() {
-            let steps = errors::steps_by_code(code, &[], &run);
+        for code in by_code::codes() {
+            let steps = by_code::steps(code, &[], &run);
             let commands: Vec<String> = steps.into_iter().filter_map(|step| step.line()).collect();
             let is_own = |command: &&String| command.starts_with("asmpatch ");
             for printed in commands.iter().filter(is_own) {

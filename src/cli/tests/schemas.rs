@@ -17,11 +17,12 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::cli::print::Document;
-use crate::cli::{
-    backup, bench, config, disasm, doctor, download, errors, flash, info, list, patch, pcie, reset, restore, run,
-    unpatch, verify, wrap, xdata,
+use crate::cli::commands::{
+    backup, bench, config, disasm, doctor, download, flash, info, list, patch, pcie, reset, restore, run, unpatch,
+    verify, wrap, xdata,
 };
+use crate::cli::words::errors;
+use crate::cli::words::print::Document;
 
 /// Builds the schema of one document. `text` says what prints it.
 fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, Value> {

@@ -8,14 +8,74 @@ use std::error::Error as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, FirmwareVersion};
+use asm2464::flash::BlockBytes;
 use asm2464::{Coded as _, Failure, Kind, Label, Named};
 use asm2464_files::user::User;
 
-use super::{BackupFolderError, CONFIG, MANIFEST, describe, is_systems, pointer, unread};
-use crate::flash::backup::NAME_BEGINS;
-use crate::flash::fitting::FiledBackup;
+use super::{BackupFolderError, CONFIG, MANIFEST, Pointer, describe, is_systems, pointer, unread};
+use crate::flash::backup::{BackedUpUnit, NAME_BEGINS};
+use crate::flash::identity::UnitIdentity;
+
+/// A backup in a folder of backups, without its firmware.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FiledBackup {
+    /// The backup's folder.
+    pub folder: PathBuf,
+    /// When the unit was read; when the backup was written, if it does not say.
+    pub written: Option<SystemTime>,
+    /// The unit of the backup.
+    pub unit: BackedUpUnit,
+    /// Configuration blocks 0 and 1, valid or not.
+    pub blocks: [BlockBytes; 2],
+    /// The pointer to it, if it was found by one alone.
+    pub pointer: Option<Pointer>,
+}
+
+impl FiledBackup {
+    /// The identity that the backup gives a unit, including values that every unit gets.
+    pub(in crate::flash) fn given_identity(&self) -> UnitIdentity {
+        UnitIdentity::of(self.blocks.each_ref().map(Some))
+    }
+
+    /// The values that identify only the unit of this backup.
+    pub(in crate::flash) fn identity(&self) -> UnitIdentity {
+        self.given_identity().own()
+    }
+
+    /// The digits of the content in its folder's name; `None` for a folder with another name.
+    pub fn digits(&self) -> Option<&str> {
+        digits_in_name(&self.folder)
+    }
+
+    /// Whether the digest of the content begins with these digits.
+    pub fn has_digits(&self, digits: &str) -> bool {
+        match self.digits() {
+            Some(own) if digits.len() <= own.len() => own.starts_with(digits),
+            Some(own) if !digits.starts_with(own) => false,
+            _ => self.load().is_ok_and(|backup| to_hex(&backup.content_digest(), "").starts_with(digits)),
+        }
+    }
+
+    /// The version that its unit ran; `None` for open firmware, which reports none.
+    pub fn version(&self) -> Option<FirmwareVersion> {
+        self.unit.firmware_version.as_deref()?.parse().ok()
+    }
+
+    /// The block's part of what tells its unit apart; `None` if the block is not valid.
+    pub fn block(&self, index: BlockIndex) -> Option<ConfigBlock> {
+        ConfigBlock::parse(index, &self.blocks[usize::from(index.number())]).ok()
+    }
+
+    /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.
+    pub fn serial(&self) -> String {
+        self.block(BlockIndex::Zero).map_or_else(|| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
+    }
+}
 
 /// The backups in one or more folders of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -27,13 +27,12 @@ use serde::Deserialize;
 
 use super::backup::{BackedUpUnit, Backup};
 use super::error::BackupFolderError;
-use super::fitting::FiledBackup;
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
 mod filed;
 mod pointer;
 
-pub use self::filed::{BackupPlaces, Filed, UnreadBackup, UnreadKind, digits_in_name, filed};
+pub use self::filed::{BackupPlaces, Filed, FiledBackup, UnreadBackup, UnreadKind, digits_in_name, filed};
 pub use self::pointer::{Pointer, leave as leave_pointer};
 
 /// Version of the folder's format.

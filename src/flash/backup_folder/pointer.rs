@@ -21,9 +21,8 @@ use asm2464_files::user::host_name;
 use asm2464_files::{atomic, file, toml_file};
 use serde::Deserialize;
 
-use super::{BackupFolderError, describe, load, load_any, no_backup, unread};
+use super::{BackupFolderError, FiledBackup, describe, load, load_any, no_backup, unread};
 use crate::flash::backup::{BackedUpUnit, Backup};
-use crate::flash::fitting::FiledBackup;
 
 /// How a pointer's name begins. Versions of asmpatch that know no pointers leave out what is no folder.
 const NAME_BEGINS: &str = "asmpatch-pointer-";

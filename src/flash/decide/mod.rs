@@ -1,78 +1,17 @@
 //! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::{Failure, Kind, Label};
-use asm2464_host::bridge::{Location, UnitInfo};
+use asm2464_host::bridge::UnitInfo;
 
-use super::backup::BackedUpUnit;
 use super::backup_folder::UnreadBackup;
-use super::consent::{Allowed, Permission, Waiver};
+use super::consent::{Allowed, Waiver};
+use super::examined::{Examined, Neighbours, NewFirmware};
 use super::fitting::FittingBackup;
-use super::identity::{Cloned, UnitIdentity};
+use super::identity::Cloned;
 use super::needs::{Loss, Needs, Others, needs};
-use super::observe::Observation;
-use super::plan::{ChosenSerial, FlashPlan};
-use crate::image::{Firmware, Proof, Rewritable};
-use crate::practice;
-
-/// What is to be written, the same for every unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewFirmware {
-    /// The image, and what executing it has shown.
-    pub proof: Arc<Proof>,
-    /// What is unknown of the image that the user gave. Firmware that comes from a unit or its backup does not count as
-    /// unknown.
-    pub unknown: Option<UnknownImage>,
-    /// Whether the firmware or the blocks come from a virtual unit's backup.
-    pub from_virtual: bool,
-    /// Whether the user gave the serial number.
-    pub serial_given: bool,
-}
-
-impl NewFirmware {
-    /// What is written with the blocks, or the firmware, of backups of these units; the user gave no serial number.
-    pub fn of<'a>(
-        proof: Arc<Proof>,
-        unknown: Option<UnknownImage>,
-        units: impl IntoIterator<Item = &'a BackedUpUnit>,
-    ) -> Self {
-        let from_virtual = units.into_iter().any(BackedUpUnit::is_virtual);
-        Self { proof, unknown, from_virtual, serial_given: false }
-    }
-
-    /// What the image is.
-    pub fn firmware(&self) -> &Firmware {
-        &self.proof.known.firmware
-    }
-}
-
-/// An image of which nobody has said that it works on silicon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UnknownImage {
-    /// An image of a version that is not known.
-    Version,
-    /// A known version that somebody changed. Holds what is changed, in words.
-    Changed(String),
-}
-
-/// A unit of this run: what was seen on it, and what would be written.
-#[derive(Debug, Clone)]
-pub struct Examined {
-    /// The unit's observed state.
-    pub seen: Observation,
-    /// The unit's plan.
-    pub plan: FlashPlan,
-    /// The backups that may be the unit's own; empty if they don't matter for the decision.
-    pub backups: Vec<FittingBackup>,
-    /// What may be backups and can't be read; empty if they don't matter for the decision.
-    pub unread: Vec<UnreadBackup>,
-}
-
-/// The units on this machine's buses that are not part of a run, or why the system could not list them.
-pub type Neighbours = Result<Vec<UnitInfo>, String>;
 
 /// Decision about a unit. A unit that is refused was not written. A refusal with a variant of its own leaves the user
 /// another way. A unit whose disk is in use is refused by its port.
@@ -98,7 +37,7 @@ pub enum Decision {
 /// Terms of a write: what the user must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Reasons that the write is unproven, in words: it needs [`Permission::Unproven`].
+    /// Reasons that the write is unproven, in words: it needs [`Permission::Unproven`](super::consent::Permission::Unproven).
     pub unproven: Vec<Cow<'static, str>>,
     /// What the unit takes from other units.
     pub cloned: Vec<Cloned>,
@@ -121,26 +60,6 @@ pub fn decide(units: &[&Examined], subject: &NewFirmware, allowed: Allowed, conn
     let needs = |at: usize, unit: &Examined| needs(unit, subject, Others { units, at, connected });
     let decided = units.iter().enumerate().map(|(at, unit)| needs(at, unit).decide(&unit.seen.attached, allowed));
     decided.collect()
-}
-
-impl Examined {
-    /// What was seen on a unit, and what would be written, before its backups are known.
-    pub const fn new(seen: Observation, plan: FlashPlan) -> Self {
-        Self { seen, plan, backups: Vec::new(), unread: Vec::new() }
-    }
-
-    /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
-    pub(super) fn own(&self) -> UnitIdentity {
-        match self.seen.attached.state {
-            BridgeState::BootLoader => UnitIdentity::shown_by(&self.seen.attached),
-            _ => UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref())),
-        }
-    }
-
-    /// The identity that the unit would get.
-    pub(super) fn planned(&self) -> UnitIdentity {
-        self.plan.planned_identity()
-    }
 }
 
 impl Needs {
@@ -229,40 +148,6 @@ impl Needs {
             other_line: self.line,
         })
     }
-}
-
-/// Returns the change from the first of the versions `ran` to `to`, if none of them is of the line of `to`. A version's
-/// last three bytes are its line: the chip maker's own, or a dock maker's. The practice image has no line.
-pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(FirmwareVersion, FirmwareVersion)> {
-    let from = ran.iter().copied().find(|version| *version != practice::VERSION)?;
-    let is_other = to != practice::VERSION && ran.iter().all(|version| version.line() != to.line());
-    is_other.then_some((from, to))
-}
-
-/// What the commands after a run need for one unit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LaterCommands {
-    /// The permissions that the command needs to be run again while nothing is written.
-    pub now: Vec<Permission>,
-    /// The permissions that it needs once a write has begun.
-    pub again: Vec<Permission>,
-    /// The same, if it takes the configuration blocks from a backup of the unit.
-    pub with_blocks: Vec<Permission>,
-    /// The serial number that the run chose for the unit, with which the command is run again.
-    pub serial: Option<ChosenSerial>,
-    /// The permissions that writing this run's backup back needs after a stop, besides those that its firmware needs.
-    pub back: Vec<Permission>,
-    /// The same, if the unit has what was planned for it.
-    pub back_when_done: Vec<Permission>,
-}
-
-/// The permissions that writing this firmware back needs; `None` if that would be refused anyway.
-pub(super) fn unproven_permission(proof: &Proof, location: &Location) -> Option<Vec<Permission>> {
-    if matches!(proof.rewritable, Rewritable::No(_)) {
-        return None;
-    }
-    let is_unproven = !proof.unproven(location.is_virtual()).is_empty();
-    Some(if is_unproven { vec![Permission::Unproven] } else { Vec::new() })
 }
 
 #[cfg(test)]

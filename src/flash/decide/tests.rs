@@ -8,17 +8,23 @@ use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
 
 use super::super::access::UnitBlocks;
+use super::super::backup::BackedUpUnit;
 use super::super::backup::tests::{sample_backup, sample_image};
-use super::super::consent::Waivers;
+use super::super::backup_folder::FiledBackup;
+use super::super::consent::{Permission, Waivers};
 use super::super::error::BackupFolderError;
+use super::super::examined::UnknownImage;
 use super::super::fitting::tests::sample_filed;
-use super::super::fitting::{FiledBackup, Fit, FittingBackup};
+use super::super::fitting::{Fit, FittingBackup};
+use super::super::identity::UnitIdentity;
 use super::super::needs::{Loss, later_commands};
-use super::super::observe::ObservedFirmware;
-use super::super::plan::{BlockPlan, BlockSource, ChosenSerial};
+use super::super::observe::{Observation, ObservedFirmware};
+use super::super::offers::unproven_permission;
+use super::super::plan::{BlockPlan, BlockSource, ChosenSerial, FlashPlan};
+use super::super::recovery::LaterCommands;
 use super::samples::{block_one, block_zero};
 use super::*;
-use crate::image::{OpenImage, samples};
+use crate::image::{OpenImage, Rewritable, samples};
 use crate::tests::unit;
 use crate::unit::facts::Asked;
 

@@ -18,13 +18,17 @@ use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
 use super::access::is_readable;
+use super::backup_folder::FiledBackup;
 use super::backup_folder::{BackupPlaces, Filed, UnreadBackup, UnreadKind};
 use super::consent::{Allowed, Permission, Waiver};
-use super::decide::{Decision, Examined, LaterCommands, Neighbours, NewFirmware, Terms, decide};
-use super::fitting::{self, FiledBackup, Fit, FittingBackup, fitting, offers};
+use super::decide::{Decision, Terms, decide};
+use super::examined::{Examined, Neighbours, NewFirmware};
+use super::fitting::{self, Fit, FittingBackup, fitting};
 use super::needs::{Loss, later_commands, without_backup};
 use super::observe::Observation;
+use super::offers::{self, offers};
 use super::plan::FlashPlan;
+use super::recovery::LaterCommands;
 use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
@@ -383,7 +387,7 @@ impl FlashJob {
     /// Proves the firmware of the earlier backups which will be offered.
     fn prove(&self, units: &[FoundUnit]) -> Result<(), AnyFailure> {
         for unit in examined(units) {
-            fitting::prove(&unit.backups, &self.images)?;
+            offers::prove(&unit.backups, &self.images)?;
         }
         Ok(())
     }
@@ -445,7 +449,7 @@ impl FlashJob {
     ) -> Result<Vec<NextStep>, Interrupted> {
         let attached = &unit.seen.attached;
         let filed = self.earlier_backups.search();
-        let mut steps = fitting::restores(attached, &unit.seen.blocks, &filed, connected, &self.images)?;
+        let mut steps = offers::restores(attached, &unit.seen.blocks, &filed, connected, &self.images)?;
         // The boot loader keeps no identity.
         if is_readable(attached.state)
             && let Some(image) = self.invoked.image.clone()

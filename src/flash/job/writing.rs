@@ -9,9 +9,9 @@ use tracing::error_span;
 
 use super::{FlashJob, FlashUnit, UnitOutcome, all_or_none};
 use crate::flash::backup_folder;
-use crate::flash::decide::{Examined, unproven_permission};
 use crate::flash::error::{BackupFolderError, FlashError};
-use crate::flash::fitting::offers;
+use crate::flash::examined::Examined;
+use crate::flash::offers::{offers, unproven_permission};
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};

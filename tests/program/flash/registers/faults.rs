@@ -1,6 +1,6 @@
 //! Faults of a flash through registers: power, requests, flash cells, protection.
 
-use asmpatch::flash::decide::LaterCommands;
+use asmpatch::flash::recovery::LaterCommands;
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
             set_faults: Vec::new(),
         };
         let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);
-        let command = Invocation::parse(["asmpatch", "restore", "other"]).unwrap();
+        let command = cli::parse(["asmpatch", "restore", "other"]).unwrap();
         let command = command.at(&failure.unit.location);
         let help = steps::help(&failure, &command);
         assert!(help[0].purpose.contains("That sector is unchanged"), "{help:?}");

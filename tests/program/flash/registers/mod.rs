@@ -23,7 +23,7 @@ use asmpatch::flash::recovery::{BackupFirst, FlashFailure, InvokedCommand, Write
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::patch::Patched;
 
-use asmpatch::cli::Invocation;
+use asmpatch::cli;
 use asmpatch::cli::steps::{self, WordedStep};
 use asmpatch::patch::ConfigEdits;
 

@@ -1,0 +1,222 @@
+//! The `asmpatch restore` command: writes a backup back to a unit.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::flash::backup_folder;
+use crate::flash::backup_folder::FiledBackup;
+use crate::flash::error::BackupFolderError;
+use crate::flash::examined::NewFirmware;
+use crate::flash::plan::FlashPlan;
+use crate::flash::recovery::{ImageRef, NextStep, Writes};
+use crate::shell;
+use asm2464::escape::Escape as _;
+use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_files::folder_of;
+use serde::Serialize;
+
+use crate::cli::commands::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
+use crate::cli::given::arguments::PatchDirs;
+use crate::cli::given::context::Context;
+use crate::cli::given::user_files::{self, Wish};
+use crate::cli::words::advice_part::AdvicePart;
+use crate::cli::words::errors::{Advised, Exit};
+use crate::cli::words::print;
+use crate::cli::words::worded_step::{WordedStep, lines};
+
+/// Write a backup back to a unit: its configuration blocks and its firmware.
+///
+/// Checks every length and digest in the backup first. Backs up what the unit has now, as before any other write. If
+/// the unit can't be read, it needs --no-backup. Compares what it wrote, except for bytes 0 to 3 of each block, which
+/// the vendor's firmware may change. Doesn't write what followed the firmware in the flash.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch restore\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2\n  asmpatch restore 2a2dba9b\n  asmpatch restore --oldest"
+)]
+pub struct Args {
+    /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of its flash with both blocks and an image.
+    /// Or the eight digits at the end of its name, if it is certainly this unit's: `asmpatch restore 20de8a77`. Without
+    /// it, lists the unit's own backups, and writes nothing.
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+
+    /// Write back the oldest backup that is certainly this unit's: what it had before the first write.
+    #[arg(long, conflicts_with = "folder")]
+    oldest: bool,
+
+    #[command(flatten)]
+    writing: WritingArgs,
+}
+
+/// Fewest digits of a backup's content that name it.
+const FEWEST_DIGITS: usize = 8;
+
+/// Whether a word is a backup's digits. A path of that name comes first.
+fn is_digits(word: &Path) -> bool {
+    let Some(word) = word.to_str() else { return false };
+    let is_hex = word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    is_hex && word.len() >= FEWEST_DIGITS && Path::new(word).symlink_metadata().is_err()
+}
+
+/// Finds the backup that the digits name, or the oldest one without them, among those that are certainly the unit's.
+///
+/// # Errors
+/// Of kind [`Kind::BadInput`] if there is none, or if the digits name several.
+fn certain_backup(digits: Option<&str>, args: &Args, context: &Context) -> Result<PathBuf, AnyFailure> {
+    let certain = WritingRun::open(&args.writing, Choice::default(), context)?.certain_backups()?;
+    let Some(digits) = digits else {
+        let oldest = certain.into_iter().filter(|backup| backup.written.is_some()).min_by_key(|backup| backup.written);
+        return oldest.map(|backup| backup.folder).ok_or_else(|| {
+            let message = "no backup in the places for backups is certainly this unit's";
+            Failure::new(Kind::BadInput.code("asmpatch::restore::not_certain"), message).into()
+        });
+    };
+    let named: Vec<FiledBackup> = certain.into_iter().filter(|backup| backup.has_digits(digits)).collect();
+    match named.as_slice() {
+        [] => {
+            let message = format!("{digits} is no folder, and names no backup that is certainly this unit's");
+            Err(Failure::new(Kind::BadInput.code("asmpatch::restore::not_certain"), message).into())
+        }
+        // The same backup may be in several places.
+        [first, others @ ..] if others.iter().all(|other| other.blocks == first.blocks && other.unit == first.unit) => {
+            Ok(first.folder.clone())
+        }
+        several => {
+            let folders: Vec<String> = several.iter().map(|backup| backup.folder.display().to_string()).collect();
+            let message = format!("{digits} names several backups: {}", folders.join(", "));
+            Err(Failure::new(Kind::BadInput.code("asmpatch::restore::several"), message).into())
+        }
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let found = match &args.folder {
+        None if args.oldest => Some(certain_backup(None, args, context)?),
+        Some(word) if is_digits(word) => Some(certain_backup(word.to_str(), args, context)?),
+        _ => None,
+    };
+    let Some(folder) = found.as_ref().or(args.folder.as_ref()) else {
+        // Who wants no question wants a write.
+        if args.writing.yes {
+            let message = "no backup is named: give its folder, its digits, or --oldest";
+            return Err(Failure::new(Kind::Usage.code("asmpatch::restore::no_folder"), message).into());
+        }
+        let own = own_backups(Vec::new(), args, context)?;
+        if args.writing.json {
+            print::json_each(&own);
+        } else {
+            lines(&words(own)).iter().for_each(|line| outln!("{line}"));
+        }
+        return Ok(Exit::Done);
+    };
+    let backup = match backup_folder::load_any(folder) {
+        Err(error @ BackupFolderError::NoBackup(_)) => return Err(no_backup(error, folder, args, context)),
+        loaded => loaded?,
+    };
+    if folder.is_file()
+        && let Some(lacks) = backup.lacks()
+    {
+        let label = Kind::BadInput.code("asmpatch::backup::no_copy");
+        let shown = shell::path(folder);
+        let help = format!("give a unit this configuration with an image: `flash IMAGE --config-from {shown}`");
+        let failure = Failure::new(label, format!("{} has no {lacks}", folder.display()));
+        return Err(Advised::with(failure, vec![AdvicePart::text(help)]));
+    }
+    let image = backup.firmware().map_err(|source| {
+        let message = format!("the firmware in {} would not start", folder.display());
+        Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
+    })?;
+    let images = context.images(PatchDirs::default().load()?);
+    let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let unit = &backup.unit;
+    let proof = images.prove(&image)?;
+    // What a unit ran, it may run again.
+    let unknown = if folder.is_file() { unknown_in_copy(&proof, &images) } else { None };
+    let subject = NewFirmware::of(Arc::clone(&proof), unknown, [unit]);
+    let source = format!(
+        "{}: backup of {} ({}), serial {}",
+        folder.shown(),
+        unit.usb_id.shown(),
+        unit.state.shown(),
+        unit.serial.shown()
+    );
+    // Of a copy of a flash, commands take the image in its first slot.
+    let image = if folder.is_file() { folder.clone() } else { folder.join(backup_folder::FIRMWARE) };
+    let invoked = args.writing.invoked(Writes::Backup, Some(ImageRef::File(image)), None);
+    let job = run.job(subject, images, source, invoked)?;
+    let units = run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
+    run.carry_out(units, &job)
+}
+
+/// The backups that fit a unit.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct OwnBackupsJson {
+    /// The unit's port, as `--device` takes it.
+    device: String,
+    /// Where its backups are, in words, or where none is.
+    found: String,
+    /// The commands that write them back, and the steps that let asmpatch look at what can't be read, in the order in
+    /// which to try them.
+    recovery: Vec<WordedStep>,
+}
+
+impl print::Document for OwnBackupsJson {}
+
+/// Returns the commands that write back what may be a unit's own backups: those in the places for backups and in the
+/// folders `beside` what was named.
+///
+/// # Errors
+/// Fails if the unit can't be read, and on Ctrl-C.
+fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<Vec<OwnBackupsJson>, AnyFailure> {
+    let images = context.images(PatchDirs::default().load()?);
+    let run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let places = run.backup_places().and_beside(beside);
+    let filed = places.search();
+    let mut units = Vec::new();
+    for (location, own) in run.own_backups(&filed, &images)? {
+        let found = if own.iter().any(NextStep::uses_backup) {
+            "backups that fit this unit".to_owned()
+        } else {
+            format!("no backup in {} is this unit's own", places.shown())
+        };
+        let recovery = WordedStep::each(&own, &context.invocation.at(&location));
+        units.push(OwnBackupsJson { device: location.to_string(), found, recovery });
+    }
+    Ok(units)
+}
+
+/// The same as steps, each unit's below a line that names it.
+fn words(units: Vec<OwnBackupsJson>) -> Vec<WordedStep> {
+    let mut words = Vec::new();
+    for OwnBackupsJson { device, found, recovery } in units {
+        words.push(WordedStep::hands(format!("{device}: {found}")));
+        words.extend(recovery);
+    }
+    words
+}
+
+/// Returns the error for a folder or a file that is no backup. Its advice has the commands for the unit's own ones: those
+/// in that folder, beside it, and in the places for backups.
+fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
+    let beside = vec![folder.to_owned(), folder_of(folder).to_owned()];
+    let own = match own_backups(beside, args, context) {
+        Ok(own) => words(own),
+        Err(why) if why.kind() == Kind::Interrupted => return why,
+        Err(why) => {
+            let purpose = format!("asmpatch couldn't look for the unit's own backups: {why}. List those of all units");
+            vec![WordedStep::run(purpose, context.invocation.other("backup --list"))]
+        }
+    };
+    let mut failure = AnyFailure::from(error);
+    if folder.is_file()
+        && let Ok((_, kind)) = user_files::look(folder)
+    {
+        failure = Advised::with(failure, user_files::advice_on(&kind, folder, Wish::Restore));
+    }
+    own.into_iter().fold(failure, Advised::also)
+}

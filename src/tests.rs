@@ -1,7 +1,7 @@
 //! What the unit tests share.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
 use asm2464_chip::practice;
@@ -47,4 +47,68 @@ pub(crate) fn unknown_open_build() -> Image {
     let at = image.body().windows(name.len()).position(|bytes| bytes == name).unwrap();
     assert!(image.replace(BodyOffset(at.try_into().unwrap()), other));
     image
+}
+
+/// The files of `src` that may import a crate of `model/`. model/README.md says what for.
+const DOORS: [&str; 25] = [
+    "cli/commands/demo.rs",
+    "cli/commands/disasm.rs",
+    "cli/commands/doctor/mod.rs",
+    "cli/commands/help.rs",
+    "cli/commands/patch.rs",
+    "cli/commands/run/commands.rs",
+    "cli/commands/run/mod.rs",
+    "cli/commands/run/observers.rs",
+    "cli/commands/run/report.rs",
+    "cli/commands/verify.rs",
+    "cli/commands/virtual_serve.rs",
+    "cli/commands/virtual_unit.rs",
+    "cli/commands/wrap.rs",
+    "cli/commands/xdata.rs",
+    "cli/given/context.rs",
+    "cli/given/named_image.rs",
+    "cli/given/symbols.rs",
+    "cli/given/user_files.rs",
+    "doctor/examine.rs",
+    "file_kind/mod.rs",
+    "image/firmware.rs",
+    "image/mod.rs",
+    "patch/elf.rs",
+    "patch/on_image.rs",
+    "unit/selection.rs",
+];
+
+/// Adds the files below a folder that import a crate of `model/` outside their tests.
+fn add_importers(folder: &Path, importers: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().is_some_and(|name| name == "tests" || name == "tests.rs") {
+            continue;
+        }
+        if path.is_dir() {
+            add_importers(&path, importers);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let end = ["mod samples {", "mod tests {"].iter().filter_map(|module| text.find(module)).min();
+        let code = text[..end.unwrap_or(text.len())].lines().filter(|line| !line.trim_start().starts_with("//"));
+        // An error's code may begin with a crate's name, too.
+        let imports = |line: &str| {
+            let line = line.replace("asmpatch::tiny_gpu::", "");
+            ["asm2464_chip::", "asm2464_dock::", "tiny_gpu::"].iter().any(|name| line.contains(name))
+        };
+        if code.into_iter().any(imports) {
+            importers.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_model_is_imported_through_its_doors_alone() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut importers = Vec::new();
+    add_importers(&source, &mut importers);
+    importers.sort();
+    let found: Vec<&Path> = importers.iter().map(|path| path.strip_prefix(&source).unwrap()).collect();
+    assert_eq!(found, DOORS.map(Path::new), "model/README.md names the doors");
 }

@@ -17,6 +17,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ["ASMPATCH_BIN"]
 CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())
+# The manifests of the workspace's other crates.
+OTHERS = sorted(manifest for house in ("crates", "model") for manifest in (ROOT / house).glob("*/Cargo.toml"))
 # The keys that all crates share are in the workspace's table.
 PACKAGE = CARGO["package"] | CARGO["workspace"]["package"]
 
@@ -54,10 +56,11 @@ class Contents(FolderTest):
         listed = printed("cargo", "package", "--package=asmpatch", "--list", "--locked", "--allow-dirty", cwd=ROOT)
         packed = set(listed.split("\n"))
         # The other crates have packages of their own.
+        others = [str(manifest.parent.relative_to(ROOT)) + "/" for manifest in OTHERS]
         tracked = {
             file
             for file in printed("git", "ls-files", "-z", cwd=ROOT).split("\0")
-            if file and not file.startswith("crates/")
+            if file and not file.startswith(tuple(others))
         }
         below: dict[str, set[str]] = {}
         for file in tracked:
@@ -73,7 +76,7 @@ class Contents(FolderTest):
         self.assertGreater(len(named), 300)
 
     def test_every_crate_has_its_readme_and_its_licences_texts(self) -> None:
-        for crate in sorted((ROOT / "crates").iterdir()):
+        for crate in (manifest.parent for manifest in OTHERS):
             listed = printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=crate).split("\n")
             self.assertLessEqual({"LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"}, set(listed), crate.name)
 

@@ -97,7 +97,9 @@ fn each_test_that_a_page_of_claims_names_exists() {
     // The published package lacks the other crates, but the pages also name their tests.
     let Some(tests) = this.ancestors().nth(2).filter(|_| crates.is_dir()) else { return };
     let mut text = String::new();
-    [&crates, &root.join("src"), &root.join("lab"), tests].into_iter().for_each(|folder| sources(folder, &mut text));
+    for folder in [&crates, &root.join("model"), &root.join("src"), &root.join("lab"), tests] {
+        sources(folder, &mut text);
+    }
     for page in CLAIMS {
         let claims = fs::read_to_string(root.join("docs/lab").join(page)).unwrap();
         // A test's name is a sentence with several underscores. Names of registers and functions have fewer.

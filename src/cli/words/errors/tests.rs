@@ -60,8 +60,13 @@ fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     rust_files(&root.join("src"), &mut paths);
-    for folder in fs::read_dir(root.join("crates")).unwrap() {
-        rust_files(&folder.unwrap().path().join("src"), &mut paths);
+    for house in ["crates", "model"] {
+        for entry in fs::read_dir(root.join(house)).unwrap() {
+            let folder = entry.unwrap().path().join("src");
+            if folder.is_dir() {
+                rust_files(&folder, &mut paths);
+            }
+        }
     }
     let tests = Path::new("tests.rs");
     let is_test = |path: &Path| path.ends_with(tests) || path.iter().any(|part| Some(part) == tests.file_stem());

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::recording::{Access, Event, Recording, shown_in_interrupts};
 
 /// Path of the table from the package's root, where cargo runs tests.
-const TABLE: &str = "../../lab/silicon/divergences.toml";
+const TABLE: &str = "../lab/silicon/divergences.toml";
 
 /// Accesses to one register whose values differ, or that only one side makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

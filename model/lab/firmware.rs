@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
-#[path = "../tests/chip_images/mod.rs"]
+#[path = "../../tests/chip_images/mod.rs"]
 mod chip_images;
 
 /// Makes two tests of each check: with the practice image, and with the vendor's.

@@ -47,7 +47,7 @@
 //! # Why so
 //! Answers come from the firmware, never from the model: descriptors, sense and stalls of a hand-written model would repeat
 //! what we believe of the firmware, and prove nothing about an image. Where a source is missing the model picks the simplest
-//! behaviour, and says so; recordings of real chips are replayed against it (`lab/silicon`).
+//! behaviour, and says so; recordings of real chips are replayed against it (`model/lab/silicon`).
 //!
 //! Time is simulated, in units of one instruction. While the firmware only waits for a timer, that time is skipped. Clock
 //! cycles are counted for reports and do not drive the model: they are known of the chip's relatives alone, and no recording

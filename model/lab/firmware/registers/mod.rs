@@ -21,7 +21,7 @@ use crate::chip_images;
 /// Number of runs at the same time.
 const THREADS: usize = 2;
 const VALUES: [u8; 10] = [0x00, 0xFF, 0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80];
-const DOCUMENT: &str = include_str!("../../../docs/lab/chip.md");
+const DOCUMENT: &str = include_str!("../../../../docs/lab/chip.md");
 /// Its section with the table.
 const SECTION: &str = "## Registers whose power-on value matters";
 

@@ -268,8 +268,14 @@ impl World {
                         bases.push(blocks);
                     }
                 }
-                if let Some(own) = history.past.own.filter(|_| !history.start.is_readable()) {
-                    bases.extend(own_blocks(&self.past_own(own)));
+                if let Some(own) = history.past.own.filter(|_| !history.start.is_readable())
+                    && let Some(mut blocks) = own_blocks(&self.past_own(own))
+                {
+                    bases.push(blocks);
+                    if config == Config::Serial {
+                        let _ = blocks[0].set_text(ConfigField::Serial, SERIAL);
+                        bases.push(blocks);
+                    }
                 }
                 let image = self.image(firmware);
                 bases.into_iter().map(|blocks| slot(&self.edited(blocks, firmware), image)).collect()

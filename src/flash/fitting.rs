@@ -109,8 +109,7 @@ pub fn fitting(
     // The serial numbers that go with the unit's USB4 identity. A unit that got another number has two; three are those
     // of several units.
     let mut numbers: BTreeSet<Option<String>> = [own.serial.clone()].into();
-    let of_unit =
-        filed.iter().map(FiledBackup::identity).filter(|theirs| theirs.usb4.is_some() && theirs.usb4 == own.usb4);
+    let of_unit = filed.iter().map(FiledBackup::identity).filter(|theirs| theirs.usb4 == own.usb4);
     numbers.extend(of_unit.map(|theirs| theirs.serial));
     numbers.remove(&None);
     let is_earlier = |serial: &str| numbers.len() <= 2 && !is_placeholder(serial) && !is_elsewhere(serial);
@@ -423,6 +422,9 @@ pub(crate) mod tests {
         let old = of("old", "3-1", "OLD");
         assert_eq!(fit(std::slice::from_ref(&old), &[]), Fit::Certain);
         assert_eq!(fit(&[old.clone(), of("now", "3-1", "NEW"), of("again", "5-5", "OLD")], &[]), Fit::Certain);
+        // A backup without a number is none of another unit.
+        let none = filed("none", "5-5", [*known_blocks()[0].bytes(), block_one(1)]);
+        assert_eq!(fit(&[old.clone(), of("now", "3-1", "NEW"), none], &[]), Fit::Certain);
         // Another port, a third number with the same USB4 identity, a unit that shows the number, a placeholder.
         assert_eq!(fit(&[of("old", "5-4", "OLD")], &[]), Fit::OtherSerial);
         assert_eq!(fit(&[old.clone(), of("third", "3-1", "THIRD")], &[]), Fit::OtherSerial);

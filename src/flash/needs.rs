@@ -24,6 +24,7 @@ use super::identity::{Cloned, UnitIdentity, is_placeholder};
 use super::plan::{BlockPlan, BlockSource};
 use super::recovery::{LaterCommands, Why};
 use crate::image::Rewritable;
+use crate::unit::facts::differing;
 
 /// What the write of a unit needs.
 #[derive(Debug)]
@@ -361,6 +362,18 @@ fn boot_loaders(unit: &Examined) -> impl Iterator<Item = UnitIdentity> {
     shown.into_iter().map(|serial| UnitIdentity { serial, usb4: None })
 }
 
+/// The unit's backups, as they fit it once a write has begun: its boot loader shows no USB4 identity, which would prove that
+/// another number was its own.
+pub fn backups_after_stop(unit: &Examined) -> Vec<FittingBackup> {
+    let mut backups = unit.backups.clone();
+    for backup in &mut backups {
+        let theirs = backup.filed.given_identity().serial;
+        let is_replaced = |shown: UnitIdentity| differing(shown.own().serial, theirs.clone()).is_some();
+        backup.replaces_serial |= boot_loaders(unit).any(is_replaced);
+    }
+    backups
+}
+
 /// Returns what the commands after the write of unit `at` need. `written` says of each unit whether it is written, and
 /// so gets what is planned for it. `backs_up` is whether the command that was run makes a backup.
 pub fn later_commands(
@@ -421,6 +434,7 @@ pub fn later_commands(
         again: again.into_iter().collect(),
         with_blocks: with_blocks.into_iter().collect(),
         serial: unit.plan.chosen_serial.clone(),
+        gives_serial: subject.serial_given,
         back: back.into_iter().collect(),
         back_when_done,
     }

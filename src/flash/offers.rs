@@ -97,8 +97,7 @@ pub fn offers(
             if is_foreign(&backup, location) {
                 permissions.insert(Permission::Unproven);
             }
-            // If a certain backup has another serial number, the command sets the one that the unit shows now.
-            if found.replaces_serial && !is_certain {
+            if found.replaces_serial && !later.gives_serial {
                 permissions.insert(Permission::CloneIdentity(Waiver::Serial));
             }
             later.with_blocks = permissions.into_iter().collect();

@@ -451,6 +451,8 @@ pub struct LaterCommands {
     pub with_blocks: Vec<Permission>,
     /// The serial number that the run chose for the unit, with which the command is run again.
     pub serial: Option<ChosenSerial>,
+    /// Whether the command gives the unit a serial number, so that the one in a backup's blocks doesn't count.
+    pub gives_serial: bool,
     /// The permissions that writing this run's backup back needs after a stop, besides those that its firmware needs.
     pub back: Vec<Permission>,
     /// The same, if the unit has what was planned for it.

@@ -17,7 +17,7 @@ use super::super::examined::UnknownImage;
 use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::identity::UnitIdentity;
-use super::super::needs::{Loss, later_commands};
+use super::super::needs::{Loss, backups_after_stop, later_commands};
 use super::super::observe::{Observation, ObservedFirmware};
 use super::super::offers::unproven_permission;
 use super::super::plan::{BlockPlan, BlockSource, ChosenSerial, FlashPlan};
@@ -923,6 +923,26 @@ fn the_number_that_a_unit_certainly_had_needs_consent_only_once_its_boot_loader_
     let plan = planned(&seen, old, BlockSource::Backup, &sample_image(0));
     let own = later(&examined(&seen, &plan, &[backup_of(old, Fit::Certain)]), false);
     assert_eq!((&own.now[..], &own.again[..], &own.with_blocks[..]), (&[][..], &[SERIAL][..], &[SERIAL][..]));
+}
+
+#[test]
+fn once_a_write_has_begun_a_backup_with_another_number_than_the_boot_loader_may_show_needs_consent() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("NOW"), Some(&another()));
+    let backups = ["BEFORE", "NOW"].map(|serial| backup_of([block_zero(serial), block_one(0x10)], Fit::Certain));
+    let replaces = |plan: &FlashPlan| {
+        let backups = backups_after_stop(&examined(&seen, plan, &backups));
+        backups.iter().map(|backup| backup.replaces_serial).collect::<Vec<_>>()
+    };
+    assert_eq!(replaces(&kept(&seen, &image)), [true, false]);
+    let renamed = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Unit, &image);
+    assert_eq!(replaces(&renamed), [true, true]);
+    // Nor is a lost number replaced, or the one that every unit gets.
+    let nobodys = known_blocks().map(|block| Some(*block.bytes()));
+    let seen = observed("1-1", nobodys, Some(&another()));
+    let unit = examined(&seen, &kept(&seen, &image), &backups);
+    assert!(backups_after_stop(&unit).iter().all(|backup| !backup.replaces_serial));
+    assert!(later(&unit, true).gives_serial && !later(&unit, false).gives_serial);
 }
 
 #[test]

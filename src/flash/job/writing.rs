@@ -11,6 +11,7 @@ use super::{FlashJob, FlashUnit, UnitOutcome, all_or_none};
 use crate::flash::backup_folder;
 use crate::flash::error::{BackupFolderError, FlashError};
 use crate::flash::examined::Examined;
+use crate::flash::needs::backups_after_stop;
 use crate::flash::offers::{offers, unproven_permission};
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
@@ -44,10 +45,10 @@ impl FlashJob {
         let mut outcomes = Vec::new();
         for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
             let FlashUnit { port, examined, outcome, later, .. } = unit;
-            let (Some(Examined { seen, plan, backups, .. }), Some(port)) = (&*examined, port.as_deref_mut()) else {
-                continue;
-            };
+            let (Some(examined), Some(port)) = (&*examined, port.as_deref_mut()) else { continue };
+            let Examined { seen, plan, .. } = examined;
             let location = &seen.attached.location;
+            let backups = backups_after_stop(examined);
             written.push(WrittenUnit {
                 location: location.clone(),
                 during: FlashStep::Claim,
@@ -56,7 +57,7 @@ impl FlashJob {
                 restoring: None,
                 invoked: Arc::clone(&self.invoked),
                 later: later.clone(),
-                offers: offers(backups, Some((self.invoked.writes, later)), location, &self.images),
+                offers: offers(&backups, Some((self.invoked.writes, later)), location, &self.images),
                 set_faults: set_apart(location).iter().filter(|key| key.stops).map(|key| key.name).collect(),
             });
             writes.push((port, plan));

@@ -740,6 +740,19 @@ mod tests {
         let marks = "(serial AAAABBBB0060, tiny USB 3.2 PCIe TinyEnclosure, taken at 1-1, USB4 ID ";
         assert!(lines[0].starts_with("is ") && lines[0].contains(marks), "{lines:?}");
         assert_eq!(lines.len(), 1 + 2 * 2, "the question is printed once: {lines:?}");
+        // One with another number than the unit shows replaces that, unless the command gives a number.
+        for (gives_serial, flash_consents) in [(false, true), (true, false)] {
+            let later = LaterCommands { gives_serial, ..LaterCommands::default() };
+            let other = FittingBackup { replaces_serial: true, ..found(Fit::Certain) };
+            let steps = offers(&[other], Some((Writes::Image, &later)), &at("1-2"), &images);
+            let steps = WordedStep::each(&steps, &run(&["flash", "fw.bin"]).at(&at("1-2")));
+            let consents: Vec<bool> = steps
+                .iter()
+                .filter_map(WordedStep::line)
+                .map(|line| line.contains("--clone-identity=serial"))
+                .collect();
+            assert_eq!(consents, [flash_consents, true], "{steps:?}");
+        }
         // The certain backup shows that the board ran line 84, so the other one's line 85 needs `--other-line`.
         let of_line = |fit, line| {
             let mut backup = found(fit);

@@ -461,6 +461,8 @@ pub struct LaterCommands {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use asm2464::Failure;
     use asm2464::firmware::FlashAddress;
 
@@ -482,26 +484,54 @@ mod tests {
     }
 
     #[test]
+    fn a_sector_that_does_not_erase_makes_the_way_back_the_first_step_if_there_is_one() {
+        let steps = |restoring: Option<Vec<Permission>>| {
+            let unit = WrittenUnit { backup: Some("b".into()), restoring, ..written("3-1") };
+            let error = RegisterError::NotErased { at: FlashAddress(0x1000), count: 1 };
+            let steps = FlashFailure::new(FlashError::Registers(error), unit, BackupFirst::AsGiven).steps;
+            steps.into_iter().map(|step| (step.why, step.act)).collect::<Vec<_>>()
+        };
+        let back = Act::Restore { folder: "b".into(), permissions: Vec::new(), backs_up: false };
+        let again = LaterCommands::default().with_blocks_from("b".into(), BackupFirst::No);
+        assert_eq!(steps(Some(Vec::new())), [(Why::GoBack, back), (Why::OrGoOn, again.clone())]);
+        assert_eq!(steps(None), [(Why::GoOn, again)]);
+    }
+
+    #[test]
+    fn a_unit_of_a_run_is_where_its_last_event_left_it() {
+        let mut unit = written("3-1");
+        unit.note(FlashEvent::Begin(FlashStep::WriteSectors));
+        let location = "3-2".parse().unwrap();
+        let backup = Some(Path::new("b"));
+        unit.note(FlashEvent::Stands { left: StoppedState::Complete, location: &location, backup });
+        unit.note(FlashEvent::BackupProved(Some(&[Permission::Unproven])));
+        assert_eq!(
+            (unit.during, unit.left, unit.location),
+            (FlashStep::WriteSectors, StoppedState::Complete, location)
+        );
+        assert_eq!((unit.backup, unit.restoring), (Some("b".into()), Some(vec![Permission::Unproven])));
+    }
+
+    /// A unit at this port whose write was not finished.
+    fn written(location: &str) -> WrittenUnit {
+        WrittenUnit {
+            location: location.parse().unwrap(),
+            during: FlashStep::Claim,
+            left: StoppedState::Incomplete,
+            backup: None,
+            restoring: None,
+            invoked: Arc::new(InvokedCommand { writes: Writes::Image, image: None, config_from: None, backs_up: true }),
+            later: LaterCommands::default(),
+            offers: Vec::new(),
+            set_faults: Vec::new(),
+        }
+    }
+
+    #[test]
     fn a_unit_that_is_silent_at_a_port_is_plugged_in_again_before_any_command() {
         let step = |location: &str, kind: Kind| {
-            let unit = WrittenUnit {
-                location: location.parse().unwrap(),
-                during: FlashStep::Claim,
-                left: StoppedState::Incomplete,
-                backup: None,
-                restoring: None,
-                invoked: Arc::new(InvokedCommand {
-                    writes: Writes::Image,
-                    image: None,
-                    config_from: None,
-                    backs_up: true,
-                }),
-                later: LaterCommands::default(),
-                offers: Vec::new(),
-                set_faults: Vec::new(),
-            };
             let error = Failure::new(kind.code("asmpatch::test"), "it stopped").into();
-            FlashFailure::new(error, unit, BackupFirst::AsGiven).steps.remove(0).act
+            FlashFailure::new(error, written(location), BackupFirst::AsGiven).steps.remove(0).act
         };
         for kind in [Kind::NoAnswer, Kind::Gone] {
             assert_eq!(step("3-1", kind), Act::Hands(Hands::Replug), "{kind:?}");

@@ -217,12 +217,44 @@ mod tests {
         let expected = describe(&folder).unwrap();
         assert_eq!((&found.folder, &found.unit, found.blocks), (&folder, &expected.unit, expected.blocks));
         assert_eq!((found.serial(), found.load().unwrap()), (expected.serial(), sample_backup()));
+        assert!(found.written.is_some() && found.written == expected.written, "{found:?}");
         fs::remove_dir_all(&folder).unwrap();
         let found = search(&default).backups.remove(0);
         assert_eq!(found.load().unwrap_err().code(), "asmpatch::backup::not_there");
         assert_eq!(found.blocks_alone().blocks, sample_backup().blocks);
         let file = found.pointer.unwrap().file;
         assert_eq!(super::super::load_any(&file).unwrap().blocks, sample_backup().blocks);
+    }
+
+    #[test]
+    fn a_pointer_has_the_whole_path_of_its_backup() {
+        let (home, default, folder) = pointed();
+        let roundabout = home.path().join("default/../elsewhere/one");
+        let other = home.path().join("other");
+        fs::create_dir(&other).unwrap();
+        leave(&roundabout, &other).unwrap();
+        assert_eq!(search(&other).backups[0].folder, folder);
+        assert_eq!(search(&default).backups[0].folder, folder);
+    }
+
+    #[test]
+    fn a_pointer_of_another_format_or_with_half_a_block_counts_as_a_backup_that_can_not_be_read() {
+        let (_home, default, _) = pointed();
+        let file = fs::read_dir(&default).unwrap().next().unwrap().unwrap().path();
+        let text = fs::read_to_string(&file).unwrap();
+        let hex = to_hex(&sample_backup().blocks[1], "");
+        for (changed, why) in [
+            (text.replace("format = 1", "format = 2"), "it has format 2, expected 1"),
+            (text.replace(&hex, &hex[..128]), "a block has not 128 bytes"),
+        ] {
+            assert_ne!(changed, text);
+            let file = default.join(name_of(changed.as_bytes()));
+            fs::write(&file, changed).unwrap();
+            let error = read(&file).unwrap_err().to_string();
+            assert!(error.ends_with(why), "{error}");
+            assert_eq!(search(&default).unread.len(), 1);
+            fs::remove_file(file).unwrap();
+        }
     }
 
     #[test]

@@ -132,6 +132,21 @@ fn a_backup_of_another_user_is_named_with_owner_reason_and_cure_and_is_not_overw
 }
 
 #[test]
+fn the_owner_of_a_file_that_keeps_a_backup_from_being_read_is_named_though_the_folder_is_ones_own() {
+    let home = Home::new();
+    let block = home.backup().join("config-0.bin");
+    if home.user.is_some() {
+        chown(&block, Some(0), Some(0)).unwrap();
+    }
+    fs::set_permissions(&block, fs::Permissions::from_mode(if home.user.is_some() { 0o600 } else { 0 })).unwrap();
+    let (backup, status) = home.listed();
+    assert_eq!((status, &backup["error"]["code"]), (Some(6), &"asmpatch::backup::no_rights".into()), "{backup}");
+    let help = backup["error"]["help"].as_str().unwrap();
+    let cure = if home.user.is_some() { "`sudo chown -hR \"$(id -u)\" " } else { "`chmod -R u+rwX " };
+    assert!(help.contains(cure), "{help}");
+}
+
+#[test]
 fn a_damaged_backup_is_named_with_its_reason_and_is_not_overwritten() {
     let home = Home::new();
     fs::write(home.backup().join("config-0.bin"), [0xFF; 128]).unwrap();

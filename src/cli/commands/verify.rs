@@ -67,10 +67,6 @@ pub struct Args {
     #[command(flatten)]
     patches: PatchDirs,
 
-    /// Show each patch's hunks with their instructions for several files too; for one file they are always shown.
-    #[arg(long)]
-    hunks: bool,
-
     /// Boot each image on a model of the chip: it must enumerate, answer, take new firmware and restart, over both
     /// transports; a known image must answer a GPU runtime's commands too, and its patches do what they are for. Open
     /// firmware is checked by its control requests, and writes its flash through registers.
@@ -344,7 +340,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
                     exit = exit.max(Exit::CheckFailed);
                 }
                 if !args.json {
-                    report.print(args);
+                    report.print(context.is_verbose || args.files.len() == 1);
                 }
                 reports.push(report);
             }
@@ -444,10 +440,11 @@ impl<'a> Checks<'a> {
 }
 
 impl VerifyReport<'_> {
-    fn print(&self, args: &Args) {
+    /// Shows each patch's hunks with their instructions, if the file is the only one, or with `--verbose`.
+    fn print(&self, shows_hunks: bool) {
         let verdict = if self.ok { "ok" } else { "FAILED" };
         outln!("{}: {verdict}: {}", self.file.shown(), self.words.shown());
-        if args.hunks || args.files.len() == 1 {
+        if shows_hunks {
             print_hunks(&self.patches);
         }
         // What stops it comes before what is unknown about it.

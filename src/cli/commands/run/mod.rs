@@ -13,7 +13,7 @@ use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{Cdb, XdataAddress};
 use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::boot::{self, Enumerated};
-use asm2464_chip::chip::{Chip, Driver, MemoryFunction, RunEnd, Speed, Unanswered};
+use asm2464_chip::chip::{Driver, MemoryFunction, RunEnd, Speed, Unanswered};
 use asm2464_chip::mcu::Trace;
 use asm2464_chip::profile::Profile;
 use clap::ValueEnum;
@@ -77,10 +77,6 @@ pub struct Args {
     /// The speed of the link.
     #[arg(long, value_enum, default_value_t = SpeedArg::Super)]
     speed: SpeedArg,
-
-    /// Suspend the link after enumeration, and resume it before the first --cdb.
-    #[arg(long)]
-    suspend: bool,
 
     /// Put a GPU-class device with a memory BAR of 1 MiB behind the bridge, on bus 1.
     #[arg(long)]
@@ -257,10 +253,6 @@ fn control_request(text: &str) -> Result<ControlRequest, String> {
     }
 }
 
-fn parked(end: RunEnd) -> Result<(), Unanswered> {
-    if end == RunEnd::Parked { Ok(()) } else { Err(Unanswered::Silent(end)) }
-}
-
 /// Waits until the firmware is up, and enumerates the unit as a host does.
 fn enumerated(driver: &mut Driver) -> Result<Enumerated, Unanswered> {
     driver.enumerate()?;
@@ -277,12 +269,6 @@ fn exchange(
 ) -> Result<(), Unanswered> {
     if is_uas {
         driver.set_alternate(1)?;
-    }
-    if args.suspend {
-        for change in [Chip::suspend, Chip::resume] {
-            change(&mut driver.chip);
-            parked(driver.settle())?;
-        }
     }
     for (setup, data) in &args.control {
         let before = driver.chip.instructions();

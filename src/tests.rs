@@ -78,15 +78,15 @@ const DOORS: [&str; 25] = [
     "unit/selection.rs",
 ];
 
-/// Adds the files below a folder that import a crate of `model/` outside their tests.
-fn add_importers(folder: &Path, importers: &mut Vec<PathBuf>) {
+/// Adds the files below a folder that have one of these paths outside their tests.
+fn add_importers(folder: &Path, paths: &[&str], importers: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.file_name().is_some_and(|name| name == "tests" || name == "tests.rs") {
             continue;
         }
         if path.is_dir() {
-            add_importers(&path, importers);
+            add_importers(&path, paths, importers);
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
@@ -95,7 +95,7 @@ fn add_importers(folder: &Path, importers: &mut Vec<PathBuf>) {
         // An error's code may begin with a crate's name, too.
         let imports = |line: &str| {
             let line = line.replace("asmpatch::tiny_gpu::", "");
-            ["asm2464_chip::", "asm2464_dock::", "tiny_gpu::"].iter().any(|name| line.contains(name))
+            paths.iter().any(|path| line.contains(path))
         };
         if code.into_iter().any(imports) {
             importers.push(path);
@@ -107,8 +107,17 @@ fn add_importers(folder: &Path, importers: &mut Vec<PathBuf>) {
 fn the_model_is_imported_through_its_doors_alone() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut importers = Vec::new();
-    add_importers(&source, &mut importers);
+    add_importers(&source, &["asm2464_chip::", "asm2464_dock::", "tiny_gpu::"], &mut importers);
     importers.sort();
     let found: Vec<&Path> = importers.iter().map(|path| path.strip_prefix(&source).unwrap()).collect();
     assert_eq!(found, DOORS.map(Path::new), "model/README.md names the doors");
+}
+
+#[test]
+fn no_floor_of_the_command_line_reaches_up() {
+    let floors = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli");
+    let mut importers = Vec::new();
+    add_importers(&floors.join("words"), &["cli::given", "cli::commands", "cli::command("], &mut importers);
+    add_importers(&floors.join("given"), &["cli::commands", "cli::command("], &mut importers);
+    assert_eq!(importers, [""; 0].map(PathBuf::from));
 }

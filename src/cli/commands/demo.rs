@@ -133,6 +133,13 @@ const STEPS: &[DemoStep] = &[
             format!("written by WRITE(16): {write}; read by E4: {read}")
         },
     },
+    DemoStep {
+        name: "doctor",
+        what_for: "Takes the steps that lead to a runtime, one after the other. Here none is left: the GPU is a toy.",
+        line: "doctor --fix --device virtual:unit",
+        ends: Exit::CheckFailed,
+        proved: |said| format!("--fix has no step left; what a runtime lacks: {}", list(&said["left"], "topic")),
+    },
 ];
 
 /// A text of a document; empty if it has none there.

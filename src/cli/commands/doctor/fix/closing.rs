@@ -94,7 +94,7 @@ impl Session<'_> {
             Some(End::Nothing) if self.tried.has_written && self.has_steps() => {
                 "the firmware was written once in this run, and is not written again"
             }
-            Some(End::Nothing) if self.can_ask => "no step is left that wasn't tried",
+            Some(End::Nothing) if self.can_ask || !self.has_steps() => "no step is left that wasn't tried",
             Some(End::Nothing) => "what is left needs your hands or an answer, and there is no terminal to ask on",
             Some(End::No) => "the answer was no: nothing else is done",
             Some(End::LacksValue) => "only you know what that command takes: run it, then go on",

@@ -95,11 +95,15 @@ impl Tried {
         self.untried_of(finding).into_iter().next()
     }
 
-    /// Chooses what to do: the first step of the first finding that was not tried. A finding that stays after its last step
-    /// ends the run, unless nothing can be asked: then the others may have steps that ask nothing, for which `can_take`
-    /// is called.
+    /// Chooses what to do: the first step of the first finding that was not tried. A topic that stays after the last step of
+    /// each of its findings ends the run, unless nothing can be asked: then the others may have steps that ask nothing, for
+    /// which `can_take` is called.
     pub fn next(&self, findings: &[Finding], can_ask: bool, can_take: impl Fn(&Choice) -> bool) -> Next {
+        let mut stays: Option<&str> = None;
         for (number, finding) in findings.iter().enumerate() {
+            if stays.is_some_and(|topic| topic != finding.topic) {
+                continue;
+            }
             let choices = self.untried_of(finding);
             let choice = if self.has_written {
                 choices.into_iter().find_map(Choice::without_writes)
@@ -111,7 +115,7 @@ impl Tried {
                 return Next::Take(number, choice);
             }
             if can_ask && self.topics.contains(&finding.topic) {
-                return Next::Nothing;
+                stays = Some(&finding.topic);
             }
         }
         Next::Nothing
@@ -158,6 +162,20 @@ mod tests {
         assert_eq!(tried.next(&findings, true, |_| true), Next::Nothing);
         // With nobody to ask the others may have steps as well.
         assert_eq!(purposes(&tried.next(&findings, false, |_| true)), [["list"]]);
+    }
+
+    #[test]
+    fn a_topic_with_two_findings_ends_the_run_only_once_both_have_no_step_left() {
+        let other = Finding { found: "other".to_owned(), ..finding("USB4", vec![own("pcie")]) };
+        let findings = [finding("USB4", vec![own("reset")]), finding("GPU", vec![own("list")]), other];
+        let mut tried = Tried::default();
+        for expected in ["reset", "pcie"] {
+            let next = tried.next(&findings, true, |_| true);
+            assert_eq!(purposes(&next), [[expected]]);
+            let Next::Take(number, choice) = next else { unreachable!() };
+            tried.note(&findings[number].topic, &choice);
+        }
+        assert_eq!(tried.next(&findings, true, |_| true), Next::Nothing);
     }
 
     #[test]

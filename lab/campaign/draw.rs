@@ -17,8 +17,8 @@ const IMAGE_NAMES: [&[u8]; 7] =
     [b"patched.bin", b"patched.bin", b"fw patched.bin", b"fw'1.bin", b"fw;ls.bin", b"-fw.bin", b"fw\xFF\n.bin"];
 
 impl History {
-    /// Makes history `number` of the campaign with this seed.
-    pub fn new(seed: u64, number: u64) -> Self {
+    /// Makes history `number` of the campaign with this seed; `is_fix` if it shall be one of `doctor --fix`.
+    pub fn new(seed: u64, number: u64, is_fix: bool) -> Self {
         // Neighbours must not resemble each other, and the generator mixes its seed only after several draws.
         let mut rng =
             Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
@@ -26,10 +26,13 @@ impl History {
             rng.u64(..);
         }
         let rng = &mut rng;
-        let class = class(rng);
-        let (start, job) = job(rng, class);
-        let json = rng.bool();
-        let first = trouble(rng, class, job, matches!(start, Start::Open(_)));
+        let class = if is_fix { writing_class(rng) } else { class(rng) };
+        let (start, job) = if is_fix { fix(rng) } else { job(rng, class) };
+        let json = rng.bool() && job != Job::Fix;
+        let mut first = trouble(rng, class, job, matches!(start, Start::Open(_)));
+        if job == Job::Fix {
+            strike_later(rng, &mut first);
+        }
         let recoveries = if job.writes() { [0, 0, 0, 0, 0, 0, 0, 1, 1, 2][rng.usize(..10)] } else { 0 };
         let is_plain = job == Job::Flash { firmware: Firmware::Patched, config: Config::Own, backup: true };
         let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..4) == 0;
@@ -51,12 +54,18 @@ impl History {
             goes_back: rng.bool(),
             unit_name: pick(rng, &["unit", "unit", "my unit", "it's", "$HOME", "ünit"]),
             image_name: OsStr::from_bytes(pick(rng, &IMAGE_NAMES)),
-            backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
+            // `--fix` takes no folder, and one that the environment names stands for the default folder, which has the past.
+            backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")])
+                .filter(|_| job != Job::Fix),
             backup_dir_by_env: rng.bool(),
             loads_code: rng.u8(..4) == 0,
             has_port_power: rng.u8(..4) == 0,
             companion,
-            past: if job.writes() { past(rng) } else { Past::default() },
+            past: match job {
+                Job::Fix => past_of_fix(rng, start),
+                _ if job.writes() => past(rng),
+                _ => Past::default(),
+            },
             // Open firmware has no SSD driver.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,
@@ -66,7 +75,7 @@ impl History {
 }
 
 fn has_open_firmware(start: Start, job: Job) -> bool {
-    matches!(start, Start::Open(_)) || matches!(job, Job::Flash { firmware: Firmware::Open(_), .. })
+    matches!(start, Start::Open(_)) || matches!(job, Job::Fix | Job::Flash { firmware: Firmware::Open(_), .. })
 }
 
 fn defects(rng: &mut Rng) -> Defects {
@@ -130,7 +139,8 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
         // The unit already holds the image.
         16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
         42..46 => (pick(rng, &[Start::Stock, Start::Patched, open]), Job::SetSerial),
-        0..42 => (Start::Stock, flash(Firmware::Patched, Own, true)),
+        39..42 => fix(rng),
+        0..39 => (Start::Stock, flash(Firmware::Patched, Own, true)),
         46..50 => (Start::Stock, flash(Firmware::Patched, Own, false)),
         50..55 => (Start::Patched, flash(Firmware::Practice, Own, true)),
         55..68 => (Start::Patched, Job::Restore { backup: true }),
@@ -147,6 +157,30 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
             (open, flash(firmware, pick(rng, &[Own, Own, Earlier]), true))
         }
     }
+}
+
+/// A unit that `doctor --fix` leads to a runtime, or at least to its own firmware.
+fn fix(rng: &mut Rng) -> (Start, Job) {
+    let open = Start::Open(build(rng));
+    (pick(rng, &[Start::Stock, Start::Stock, Start::NoImage, Start::Erased, open]), Job::Fix)
+}
+
+/// Strikes at any point of a command that examines, asks and writes, which takes seconds.
+fn strike_later(rng: &mut Rng, trouble: &mut Trouble) {
+    if let Output::Terminal { lost_after_micros: Some(lost) } = &mut trouble.output {
+        *lost = rng.u64(..4_000_000);
+    }
+    if let Some(Blow::Kill(at) | Blow::Signal { at, .. }) = &mut trouble.blow {
+        *at = Moment::Lines(rng.usize(1..60), rng.u64(..300_000));
+    }
+}
+
+/// Whoever agrees to everything agrees to another dock's backup, too, so there is none. A unit without firmware has its
+/// own.
+fn past_of_fix(rng: &mut Rng, start: Start) -> Past {
+    let past = Past { others: false, ..past(rng) };
+    let needs_own = !start.is_readable() && past.own.is_none();
+    Past { own: if needs_own { Some(Own::AtPort) } else { past.own }, ..past }
 }
 
 /// Duration of a write on a slow unit, in microseconds: by commands, or through registers.
@@ -233,7 +267,7 @@ fn moment(rng: &mut Rng, is_slow: bool, is_open: bool) -> Moment {
 
 fn opcode(rng: &mut Rng, job: Job) -> Option<u8> {
     match job {
-        Job::Flash { .. } | Job::Restore { .. } | Job::SetSerial => pick(
+        Job::Flash { .. } | Job::Restore { .. } | Job::SetSerial | Job::Fix => pick(
             rng,
             &[Some(0xE0), Some(0xE1), Some(0xE1), Some(0xE2), Some(0xE3), Some(0xE3), Some(0xE4), Some(0xE8), None],
         ),

@@ -16,7 +16,7 @@ pub struct Feature {
 /// The newest open firmware, which only a variable gives.
 pub const NEWEST_OPEN: &str = "newest open firmware";
 
-const FEATURES: [Feature; 12] = [
+const FEATURES: [Feature; 13] = [
     Feature { name: "480 Mbit/s", is_of: |history| history.is_high_speed, matters: |done| done.moved },
     Feature {
         name: "480 Mbit/s, with defects",
@@ -56,6 +56,7 @@ const FEATURES: [Feature; 12] = [
         matters: |done| done.moved,
     },
     Feature { name: "config set serial=", is_of: |history| history.job == Job::SetSerial, matters: |done| done.moved },
+    Feature { name: "doctor --fix", is_of: |history| history.job == Job::Fix, matters: |done| done.moved },
     Feature {
         name: NEWEST_OPEN,
         is_of: |history| {
@@ -68,7 +69,7 @@ const FEATURES: [Feature; 12] = [
 
 /// The features that none of the first [`SOME`] histories of a seed has.
 pub fn never_drawn(seed: u64) -> impl Iterator<Item = &'static str> {
-    let drawn: Vec<History> = (0..SOME).map(|number| History::new(seed, number)).collect();
+    let drawn: Vec<History> = (0..SOME).map(|number| History::new(seed, number, false)).collect();
     FEATURES.iter().filter(move |feature| !drawn.iter().any(feature.is_of)).map(|feature| feature.name)
 }
 

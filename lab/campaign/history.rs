@@ -132,6 +132,8 @@ pub enum Job {
     },
     /// `config set serial=`.
     SetSerial,
+    /// `doctor --fix` on a terminal, which agrees to everything.
+    Fix,
     /// `flash --dry-run`.
     DryRun,
     /// `reset`.
@@ -149,12 +151,12 @@ pub enum Job {
 impl Job {
     /// Whether the command writes the unit.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Flash { .. } | Self::Restore { .. } | Self::SetSerial)
+        matches!(self, Self::Flash { .. } | Self::Restore { .. } | Self::SetSerial | Self::Fix)
     }
 
     /// Whether the command writes the unit after a backup.
     pub const fn backs_up(self) -> bool {
-        matches!(self, Self::Flash { backup: true, .. } | Self::Restore { backup: true } | Self::SetSerial)
+        matches!(self, Self::Flash { backup: true, .. } | Self::Restore { backup: true } | Self::SetSerial | Self::Fix)
     }
 }
 
@@ -320,8 +322,10 @@ impl Trouble {
     pub fn is_one_signal(&self) -> bool {
         let is_asked = matches!(
             (self.blow, self.output),
-            (Some(Blow::Signal { again_after_micros: None, .. }), Output::Read)
-                | (None, Output::Terminal { lost_after_micros: Some(_) })
+            (
+                Some(Blow::Signal { again_after_micros: None, .. }),
+                Output::Read | Output::Terminal { lost_after_micros: None }
+            ) | (None, Output::Terminal { lost_after_micros: Some(_) })
         );
         is_asked && self.unit_is_well()
     }

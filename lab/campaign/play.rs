@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::campaign::check::{self, Around, Goals, Verb};
 use crate::campaign::feature::Done;
 use crate::campaign::history::{Config, Defects, History, Job, Output, Start, Trouble};
-use crate::campaign::printed::Claims;
+use crate::campaign::printed::{Claims, LEFT_BY_FIX};
 use crate::campaign::process::{self, End, Ended, Place, quoted};
 use crate::campaign::watchdog::Watchdog;
 use crate::campaign::world::{
@@ -190,6 +190,9 @@ impl Player<'_> {
     fn is_over(&self, ended: &Ended, calm: usize) -> bool {
         match (self.history.job, ended.end) {
             (_, End::Status(0)) => true,
+            // It wrote the unit's own firmware again, and writes no other in this run; or there is no image.
+            (Job::Fix, End::Status(1)) => calm > 0,
+            (Job::Fix, End::Status(6)) => calm > 0 && !self.world.has_newest_open(),
             // The bench never writes to an SSD.
             (Job::Bench { path: "write16", .. }, End::Status(5)) => self.history.has_ssd && calm > 0,
             // Stock firmware never answers WRITE(16) over UAS, nor a READ(16) without an SSD: the bench says so and fails.
@@ -239,6 +242,10 @@ impl Player<'_> {
         if self.history.has_ssd {
             check::ssd(&self.unit())?;
         }
+        // Whoever agrees to everything loses nothing.
+        if self.history.job == Job::Fix {
+            check::identity(self.history, &flash)?;
+        }
         let backups = check::backups(self.folder, &self.seen)?;
         check::temporaries(self.folder)?;
         Ok(Tale { by, ending, processes: self.processes, backups, done: self.done })
@@ -256,6 +263,11 @@ impl Player<'_> {
     fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Claims), String> {
         let before = self.flash()?;
         self.seen.insert(world::backup_digest(&before));
+        let mut trouble = trouble.clone();
+        if next.verb == Verb::Fix && trouble.output == Output::Read {
+            trouble.output = Output::Terminal { lost_after_micros: None };
+        }
+        let trouble = &trouble;
         let scenario = self.scenario(trouble, self.world.is_open(&before));
         fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
         self.processes += 1;
@@ -272,7 +284,10 @@ impl Player<'_> {
         if let Ok(document) = serde_json::from_str(&ended.out) {
             schemas::check(&next.line.to_string_lossy().split(' ').skip(1).collect::<Vec<_>>(), &document)?;
         }
-        let printed = Claims::by(&ended, &format!("virtual:{}", self.history.unit_name));
+        let mut printed = Claims::by(&ended, &format!("virtual:{}", self.history.unit_name));
+        if next.verb == Verb::Fix && !ended.out.contains(LEFT_BY_FIX) {
+            printed.commands.clear();
+        }
         let after = self.flash()?;
         let is_first = self.processes == 1 && next.by == By::Again;
         let is_printed = next.by == By::Printed;
@@ -302,6 +317,7 @@ impl Player<'_> {
 
     /// Notes what a process did, for the counts of features.
     fn note(&mut self, next: &Next, before: &[u8], after: &[u8], ended: &Ended, printed: &Claims) {
+        self.done.moved |= next.verb == Verb::Fix && before != after;
         let is_copy = next.verb == Verb::Reads && matches!(self.history.job, Job::Backup { .. } | Job::DryRun);
         let does_move = ended.end == End::Status(0) && (next.verb != Verb::Reads || is_copy);
         self.done.moved |= does_move;
@@ -322,7 +338,7 @@ impl Player<'_> {
     fn answered(&self, next: &Next, trouble: &Trouble, is_open: bool) -> OsString {
         let is_asked = matches!(trouble.output, Output::Terminal { .. });
         let mut line = next.line.as_bytes().to_vec();
-        if next.verb != Verb::Reads {
+        if !matches!(next.verb, Verb::Reads | Verb::Fix) {
             let log = if is_open { " -v" } else { " -vv" };
             let options = match (is_asked, self.history.json) {
                 (true, _) => log.to_owned(),
@@ -423,6 +439,7 @@ impl Player<'_> {
                 operands.push(self.history.image_name);
             }
             Job::Reset => verb = "reset",
+            Job::Fix => verb = "doctor --fix",
             Job::Backup { named } => {
                 verb = "backup";
                 if named {
@@ -442,7 +459,7 @@ impl Player<'_> {
         if self.history.companion.is_some() {
             options.extend(["--all".as_ref(), "--device".as_ref(), "virtual:companion".as_ref() as &OsStr]);
         }
-        if self.history.job.writes() {
+        if self.history.job.writes() && self.history.job != Job::Fix {
             if !self.history.job.backs_up() {
                 options.push("--no-backup".as_ref());
             } else if let (Some(dir), false) = (self.history.backup_dir, self.history.backup_dir_by_env) {
@@ -469,6 +486,9 @@ impl Player<'_> {
         let back = fitting.clone().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
         if let Some(printed) = back.or(fitting.next()) {
             return Ok(Some(Next { line: printed.into(), verb: Verb::of(printed), by: By::Printed }));
+        }
+        if self.history.job == Job::Fix {
+            return Ok(Some(self.first_command()));
         }
         let is_again = printed.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
         if (is_again && again < MOST_AGAIN) || !self.history.job.writes() {

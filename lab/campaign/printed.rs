@@ -46,6 +46,9 @@ const STATES: [StoppedState; 9] = [
     StoppedState::Unproven,
 ];
 
+/// What `doctor --fix` prints above the steps of a write that it didn't take.
+pub const LEFT_BY_FIX: &str = "left, of what the write has printed:";
+
 /// Every judgement of what a unit runs.
 const RUNS: [StartedCode; 3] = [StartedCode::Written, StartedCode::Before, StartedCode::Unknown];
 
@@ -100,6 +103,8 @@ impl Claims {
         let is_for_unit = |line: &&str| !line.contains(&format!("--device virtual:{COMPANION}"));
         // What comes before the unit's state is advice on the error.
         let steps = whole.rsplit_once("the unit's state:").map_or(whole, |(_, steps)| steps);
+        // Before what is left, `doctor --fix` has shown the steps that it took.
+        let steps = steps.rsplit_once(LEFT_BY_FIX).map_or(steps, |(_, steps)| steps);
         let commands = printed_lines::commands(steps).into_iter().filter(is_for_unit);
         Self {
             code: whole.lines().map(str::trim).find(|line| line.starts_with("asmpatch::")).map(ToOwned::to_owned),

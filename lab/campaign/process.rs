@@ -76,6 +76,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
         // Ignore the signal, which would end the process. A full disk only fails the write.
         script.push(format!("trap '' XFSZ; ulimit -f {blocks}; "));
     }
+    let answers = if line.as_bytes().windows(6).any(|word| word == b" --fix") { agree } else { answer_first };
     script.push("exec ");
     let has_terminal = matches!(trouble.output, Output::Terminal { .. });
     if has_terminal {
@@ -99,6 +100,8 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
     if let Some(prefix) = env::var_os("QEMU_LD_PREFIX") {
         command.env("QEMU_LD_PREFIX", prefix);
     }
+    // Nothing listens there.
+    command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("HTTP_PROXY", "http://127.0.0.1:9");
     command.env("NO_COLOR", "1").env("TERM", "xterm").env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
 
     let (count, counted) = mpsc::channel();
@@ -140,7 +143,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
             // Closes this process's copy of the terminal; only the child's remains.
             drop(command);
             let lost = lost_after_micros.map(|micros| Instant::now() + Duration::from_micros(micros));
-            readers = vec![thread::spawn(move || sit_at(master, lost, &count))];
+            readers = vec![thread::spawn(move || sit_at(master, lost, &count, answers))];
             complete = (lost.is_none(), lost.is_none());
         }
     }
@@ -214,9 +217,36 @@ fn read_all(from: Option<impl Read>, count: Option<&Sender<usize>>, close_after:
     text
 }
 
-/// Reads the terminal, answers the question with yes and the offer of a self-test with no, and closes the terminal when
-/// `lost` is reached.
-fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec<u8> {
+/// The answer to the question with this number, which ends so: to the first one yes, to the offer of a self-test no.
+fn answer_first(number: usize, end: &str) -> Option<&'static [u8]> {
+    match (end, number) {
+        (QUESTION, 0) => Some(b"y\n"),
+        (QUESTION, _) => Some(b"n\n"),
+        _ => None,
+    }
+}
+
+/// Agrees to everything, takes the first of a choice, and goes on at a wait.
+fn agree(_: usize, end: &str) -> Option<&'static [u8]> {
+    match end {
+        QUESTION => Some(b"y\n"),
+        CHOICE => Some(b"1\n"),
+        _ => Some(b"\n"),
+    }
+}
+
+/// The ends of what waits for an answer.
+const QUESTION: &str = "[y/N]";
+const CHOICE: &str = "Enter for none]";
+const WAIT: &str = "Ctrl-C ends)";
+
+/// Reads the terminal, answers its questions, and closes the terminal when `lost` is reached.
+fn sit_at(
+    mut master: File,
+    lost: Option<Instant>,
+    count: &Sender<usize>,
+    answers: fn(usize, &str) -> Option<&'static [u8]>,
+) -> Vec<u8> {
     let mut text = Vec::new();
     let mut answered = 0;
     let mut buffer = [0; 4096];
@@ -239,10 +269,14 @@ fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec
             Ok(0) | Err(_) => return text,
         }
         let _ = count.send(text.iter().filter(|byte| **byte == b'\n').count());
-        let asked = String::from_utf8_lossy(&text).matches("[y/N]").count();
-        for number in answered..asked {
-            let _ = master.write_all(if number == 0 { b"y\n" } else { b"n\n" });
+        let shown = String::from_utf8_lossy(&text);
+        let mut asked: Vec<_> = [QUESTION, CHOICE, WAIT].iter().flat_map(|end| shown.match_indices(end)).collect();
+        asked.sort_unstable();
+        for (number, (_, end)) in asked.iter().enumerate().skip(answered) {
+            if let Some(answer) = answers(number, end) {
+                let _ = master.write_all(answer);
+            }
         }
-        answered = asked;
+        answered = asked.len();
     }
 }

@@ -25,6 +25,8 @@ struct Options {
     histories: u64,
     seed: u64,
     only: Option<u64>,
+    /// Whether each history is one of `doctor --fix`.
+    is_fix: bool,
     jobs: usize,
 }
 
@@ -53,7 +55,7 @@ impl Options {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let cores = thread::available_parallelism().map_or(2, usize::from);
         // A process mostly sleeps while it waits for its unit.
-        let mut options = Self { histories: FEW, seed: 1, only: None, jobs: cores * 3 };
+        let mut options = Self { histories: FEW, seed: 1, only: None, is_fix: false, jobs: cores * 3 };
         while let Some(word) = words.next() {
             let mut number = || {
                 let value = words.next().ok_or_else(|| format!("{word} wants a number"))?;
@@ -63,6 +65,7 @@ impl Options {
                 "--histories" => options.histories = number()?,
                 "--seed" => options.seed = number()?,
                 "--only" => options.only = Some(number()?),
+                "--fix" => options.is_fix = true,
                 "--jobs" => options.jobs = usize::try_from(number()?.max(1)).unwrap_or(1),
                 // Cargo passes these to tests with their own harness.
                 "--list" | "--ignored" => return Ok(None),
@@ -77,7 +80,8 @@ impl Options {
 
     fn repeat(&self, number: u64) -> String {
         let binary = env::var("ASMPATCH_BIN").map_or_else(|_| String::new(), |path| format!("ASMPATCH_BIN={path} "));
-        format!("{binary}cargo test --test campaign -- --seed {} --only {number}", self.seed)
+        let fix = if self.is_fix { "--fix " } else { "" };
+        format!("{binary}cargo test --test campaign -- {fix}--seed {} --only {number}", self.seed)
     }
 }
 
@@ -109,7 +113,7 @@ fn run(options: &Options) -> io::Result<bool> {
                     if number >= end {
                         break;
                     }
-                    let history = History::new(options.seed, number);
+                    let history = History::new(options.seed, number, options.is_fix);
                     let folder = root.path().join(number.to_string());
                     let played = fs::create_dir(&folder)
                         .map_err(|error| Broken { what: error.to_string(), processes: String::new() })
@@ -128,7 +132,7 @@ fn run(options: &Options) -> io::Result<bool> {
     let mut broken = broken.into_inner().unwrap_or_default();
     broken.sort_by_key(|(number, _)| *number);
     for (number, Broken { what, processes }) in broken.iter().take(SHOWN) {
-        let history = History::new(options.seed, *number);
+        let history = History::new(options.seed, *number, options.is_fix);
         println!("history {number} ({}): {what}\n{history:#?}\n{processes}", history.class);
     }
     let mut unreached = Vec::new();
@@ -137,6 +141,8 @@ fn run(options: &Options) -> io::Result<bool> {
         unreached.extend(tally.features.unreached());
     }
     unreached.extend(feature::never_drawn(options.seed));
+    // Histories of one kind don't reach all of it.
+    unreached.retain(|_| !options.is_fix);
     // The practice image that replaces a missing newest open firmware proves nothing about it.
     unreached.retain(|feature| *feature != feature::NEWEST_OPEN || world.has_newest_open());
     for feature in &unreached {

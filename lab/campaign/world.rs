@@ -126,6 +126,14 @@ impl World {
                 fs::write(receipt, self.patched.receipt.to_string())?;
             }
             Job::Flash { firmware: Firmware::Practice, .. } => fs::write(&image, self.practice.to_file())?,
+            // There is no network: what `doctor --fix` flashes is in the cache.
+            Job::Fix => {
+                if let Some(newest) = &self.newest {
+                    let images = folder.join("cache/asmpatch/images");
+                    fs::create_dir_all(&images)?;
+                    fs::write(images.join(format!("{}.bin", newest.sha256())), newest.to_file())?;
+                }
+            }
             Job::Flash { firmware: Firmware::Open(build), .. } => fs::write(&image, self.open(build).to_file())?,
             _ => {}
         }
@@ -281,6 +289,12 @@ impl World {
                 bases.into_iter().map(|blocks| slot(&self.edited(blocks, firmware), image)).collect()
             }
             Job::Restore { .. } => vec![self.stock[..SLOT_LEN].to_vec()],
+            // Open firmware, with the blocks that the unit has or those of its backup.
+            Job::Fix => {
+                let owns = history.past.own.map(|own| self.past_own(own));
+                let bases = [Some(self.flash(history.start)), owns].into_iter().flatten();
+                bases.filter_map(|flash| Some(slot(&own_blocks(&flash)?, self.open(Build::Newest)))).collect()
+            }
             Job::SetSerial => {
                 let flash = self.flash(history.start);
                 let (Some(mut blocks), Some(image)) = (own_blocks(&flash), image_in(&flash)) else { return Vec::new() };

@@ -23,19 +23,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use serde_json::Value;
-use states::State;
+use states::{LOSE_IMAGE, State};
 use steps::Step;
 use world::{Mark, World};
 
 use crate::program::download::server::{Server, send, send_file};
 use crate::program::process::PROGRAM;
-use crate::program::terminal;
+use crate::program::{fix, terminal};
+use crate::side_by_side;
 
 /// The most commands in a row.
 const MOST_STEPS: usize = 6;
@@ -146,6 +148,25 @@ impl<'a> Walk<'a> {
         if let Some(outcome) = self.known.get(&key) {
             return Rc::clone(outcome);
         }
+        let command = self.command(world, line);
+        let (status, text) = terminal::attend(command);
+        let lines = terminal::on_screen(&text);
+        let steps = if steps::is_page(line) { Vec::new() } else { steps::read(&lines) };
+        let code = lines.iter().map(|line| line.trim()).find(|line| line.starts_with("asmpatch::")).map(str::to_owned);
+        self.now = Rc::new(World::read(self.root, Some(world)));
+        if self.is_shown {
+            println!("--- {}: {line}\n{}\nends with {status:?}\n", self.state.name, lines.join("\n").trim_end());
+        }
+        self.found.codes.extend(code.clone());
+        self.found.commands += 1;
+        let after = Rc::clone(&self.now);
+        let outcome = Rc::new(Outcome { line: line.to_owned(), status, code, text: lines.join("\n"), steps, after });
+        self.known.insert(key, Rc::clone(&outcome));
+        outcome
+    }
+
+    /// A line in a world, which it makes.
+    fn command(&mut self, world: &Rc<World>, line: &str) -> Command {
         world.write(self.root, &self.now);
         let here = self.root.join("here");
         let before = match self.state.before {
@@ -161,20 +182,7 @@ impl<'a> Walk<'a> {
         // No test needs the network: nothing listens there.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("HTTP_PROXY", "http://127.0.0.1:9");
         command.envs(self.state.env.iter().copied());
-        let (status, text) = terminal::attend(command);
-        let lines = terminal::on_screen(&text);
-        let steps = if steps::is_page(line) { Vec::new() } else { steps::read(&lines) };
-        let code = lines.iter().map(|line| line.trim()).find(|line| line.starts_with("asmpatch::")).map(str::to_owned);
-        self.now = Rc::new(World::read(self.root, Some(world)));
-        if self.is_shown {
-            println!("--- {}: {line}\n{}\nends with {status:?}\n", self.state.name, lines.join("\n").trim_end());
-        }
-        self.found.codes.extend(code.clone());
-        self.found.commands += 1;
-        let after = Rc::clone(&self.now);
-        let outcome = Rc::new(Outcome { line: line.to_owned(), status, code, text: lines.join("\n"), steps, after });
-        self.known.insert(key, Rc::clone(&outcome));
-        outcome
+        command
     }
 
     /// Follows what `outcome` has printed in the world before it, `path` being the commands up to it.
@@ -463,4 +471,97 @@ fn the_first_step_against_a_fault_is_the_same_in_each_command_or_is_doctor() {
             assert!(first == expected || is_doctor || is_set, "{scenario}, {command}: {first:?}, doctor: {expected:?}");
         }
     }
+}
+
+/// What examines the unit, and what leads from there to the end.
+const DOCTOR: &str = "asmpatch doctor --device virtual:dock";
+const FIX: &str = "asmpatch doctor --fix --device virtual:dock";
+
+/// The part of doctor's page that says what keeps a runtime from starting, and what comes below the page.
+fn troubles(page: &str) -> Vec<String> {
+    let (mut is_bad, mut lines) = (true, Vec::new());
+    for line in page.lines() {
+        match line.split_whitespace().next() {
+            Some("BAD" | "?" | "no" | "asmpatch::doctor") => is_bad = true,
+            Some("ok" | "note") if line.starts_with("  ") => is_bad = false,
+            _ => {}
+        }
+        if is_bad {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// The world at the end of a user who types what doctor prints: its first step that was not typed yet, and after a write
+/// that failed, what that has printed. Each question is answered with yes.
+fn by_hand(walk: &mut Walk<'_>, world: &Rc<World>) -> Rc<World> {
+    let (mut typed, mut now) = (BTreeSet::new(), Rc::clone(world));
+    let mut printed: Vec<Step> = Vec::new();
+    loop {
+        if printed.is_empty() {
+            let page = walk.run(&now, DOCTOR);
+            now = Rc::clone(&page.after);
+            if page.status == Some(0) {
+                return now;
+            }
+            printed = steps::read(&troubles(&page.text));
+        }
+        let is_next = |step: &Step| !step.is_name && !steps::lacks_unit(&step.line) && !typed.contains(&step.line);
+        let Some(step) = printed.iter().find(|step| is_next(step)) else { return now };
+        typed.insert(step.line.clone());
+        let outcome = walk.run(&now, &step.line);
+        now = Rc::clone(&outcome.after);
+        let writes = ["asmpatch flash ", "asmpatch restore "].iter().any(|verb| step.line.starts_with(verb));
+        printed = if writes && outcome.status != Some(0) { outcome.steps.clone() } else { Vec::new() };
+    }
+}
+
+/// States from which doctor's steps lead somewhere without an image from the network: the unit's bridge.toml, and what has
+/// happened to it.
+const FIXED: [(&str, &[&str]); 10] = [
+    ("factory = 'open'\nspeed = 'high'", &[]),
+    ("factory = 'open'\nbulk-hangs = 'strobes'", &[]),
+    ("factory = 'open'\nbehind = 'nothing'", &[]),
+    ("factory = 'open'\nbehind = { ssd = { bytes = 67108864 } }", &[]),
+    ("factory = 'open'\nsupply = { voltage-mv = 12000, current-ma = 1500, fault = true }", &[]),
+    ("factory = 'open'\npcie-link-lost-after = 20", &[]),
+    ("factory = 'open'\nstate = 'absent'", &[]),
+    ("factory = 'open'\n[[fault]]\nkind = 'stall'\nopcode = 0xE4\ntimes = 100000", &[]),
+    ("state = 'boot-loader'", &["asmpatch backup --device virtual:dock"]),
+    ("", &["asmpatch backup --device virtual:dock", LOSE_IMAGE]),
+];
+
+#[test]
+fn by_hand_and_by_fix_a_unit_ends_the_same() {
+    let programs = tempfile::tempdir().unwrap();
+    write_programs(programs.path());
+    side_by_side(FIXED, |(scenario, setup)| {
+        let state = State::new(scenario, scenario).setup(setup);
+        let root = tempfile::tempdir().unwrap();
+        let made = Rc::new(state.make(root.path()));
+        let mut walk = Walk::new(&state, root.path(), programs.path(), "", Rc::clone(&made), false);
+        let mut begin = made;
+        for line in &state.setup {
+            begin = Rc::clone(&walk.run(&begin, line).after);
+        }
+        let hands = by_hand(&mut walk, &begin);
+        let command = walk.command(&begin, FIX);
+        let talk = fix::converse(command, &root.path().join("here"), fix::agree);
+        walk.now = Rc::new(World::read(root.path(), Some(&begin)));
+        let fixed = Rc::clone(&walk.now);
+        let mut end = |world: &Rc<World>| {
+            let page = walk.run(world, &format!("{DOCTOR} --json"));
+            let document: Value = serde_json::from_str(&page.text).unwrap_or_default();
+            let lines = document["lines"].as_array().map_or(&[][..], Vec::as_slice);
+            // The bench measures other times.
+            let lines = lines.iter().filter(|line| line["topic"] != "bench");
+            let verdicts: Vec<[String; 3]> =
+                lines.map(|line| ["topic", "verdict", "found"].map(|key| line[key].to_string())).collect();
+            (page.status, verdicts)
+        };
+        let (by_hand, by_fix) = (end(&hands), end(&fixed));
+        assert_eq!(by_hand, by_fix, "{scenario}: by hand, by --fix: {}", talk.text);
+        assert!(hands.flash("dock") == fixed.flash("dock"), "{scenario}: the flashes differ: {}", talk.text);
+    });
 }

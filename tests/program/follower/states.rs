@@ -105,7 +105,7 @@ impl State {
 }
 
 /// Changes a byte of the image in the unit's flash, so that the boot loader starts.
-const LOSE_IMAGE: &str = "printf '\\001' | dd of=dock/flash.bin bs=1 seek=700 conv=notrunc 2>/dev/null";
+pub const LOSE_IMAGE: &str = "printf '\\001' | dd of=dock/flash.bin bs=1 seek=700 conv=notrunc 2>/dev/null";
 
 /// What looks at a unit, restarts it or measures it.
 pub const LOOKS: &[&str] = &["list", "doctor", "pcie", "pcie reset", "reset", "bench"];

@@ -111,6 +111,11 @@ impl World {
         marks
     }
 
+    /// What a unit's flash holds.
+    pub fn flash(&self, unit: &str) -> Option<&[u8]> {
+        self.bytes(&Path::new("here").join(unit).join("flash.bin"))
+    }
+
     fn bytes(&self, path: &Path) -> Option<&[u8]> {
         Some(&self.files.get(path)?.as_ref()?.bytes)
     }

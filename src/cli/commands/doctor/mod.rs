@@ -43,8 +43,8 @@ use crate::cli::given::context::Context;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
-use crate::cli::words::invocation::Invocation;
-use crate::cli::words::worded_step::{WordedStep, lines};
+use crate::cli::words::invocation::{Effect, Invocation};
+use crate::cli::words::worded_step::{StepCommand, WordedStep, lines};
 use crate::cli::words::{advice, print};
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
@@ -235,9 +235,12 @@ pub(in crate::cli) struct DoctorJson {
     /// Why a runtime may be at work on the unit, if one may be.
     #[serde(skip)]
     at_work: Option<String>,
-    /// Takes out what is set for a virtual unit and comes again with each power-up.
+    /// Takes out what is set for a virtual unit and stops transfers again after each power-up.
     #[serde(skip)]
     take_out: Option<WordedStep>,
+    /// The same for what is set and decides one topic.
+    #[serde(skip)]
+    decided: Vec<(&'static str, WordedStep)>,
 }
 
 impl print::Document for DoctorJson {
@@ -323,10 +326,11 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
             document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
         let set = unit::set_apart(&facts.unit.location);
-        let stops: Vec<&str> = set.iter().filter(|key| key.stops).map(|key| key.name).collect();
-        if !stops.is_empty() {
-            let step = NextStep::new(Why::WithoutFaults, Act::TakeOut(stops));
-            document.take_out = Some(WordedStep::of(&step, &context.invocation.at(&facts.unit.location)));
+        let run = context.invocation.at(&facts.unit.location);
+        document.take_out = take_out(set.iter().filter(|key| key.stops).map(|key| key.name), &run);
+        for (topic, keys) in DECIDE {
+            let set = set.iter().map(|key| key.name).filter(|key| keys.contains(key));
+            document.decided.extend(take_out(set, &run).map(|step| (topic, step)));
         }
         document.set = set.iter().map(|key| key.name).collect();
         if is_shown {
@@ -359,6 +363,37 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         }
     }
     Ok(documents)
+}
+
+/// The keys of a virtual unit's bridge.toml that decide a topic, whatever the unit's firmware is.
+const DECIDE: [(&str, &[&str]); 6] = [
+    ("USB", &["speed", "speed-after-reset"]),
+    ("firmware", &["state"]),
+    ("PCIe link", &["behind", "pcie-starts-off", "pcie-link-lost-after"]),
+    ("12 V", &["supply"]),
+    ("GPU", &["behind", "pcie-link-lost-after"]),
+    ("device", &["behind", "pcie-link-lost-after"]),
+];
+
+/// Takes these keys out of a virtual unit's bridge.toml; nothing if there are none.
+fn take_out(keys: impl Iterator<Item = &'static str>, run: &Invocation) -> Option<WordedStep> {
+    let keys: Vec<&str> = keys.collect();
+    if keys.is_empty() {
+        return None;
+    }
+    Some(WordedStep::of(&NextStep::new(Why::WithoutFaults, Act::TakeOut(keys)), run))
+}
+
+/// The place of the first step that is for hands or writes a flash, or of the one that leads to it; behind all of them if
+/// there is none.
+fn before_hands(steps: &[WordedStep]) -> usize {
+    let is_own =
+        |step: &WordedStep| matches!(&step.command, Some(StepCommand::Own(own)) if own.effect() != Effect::Writes);
+    let mut at = steps.iter().position(|step| !is_own(step)).unwrap_or(steps.len());
+    while at > 0 && steps.get(at).is_some_and(|step| step.follows.is_some()) {
+        at -= 1;
+    }
+    at
 }
 
 /// The exit status of several units and of USB4: the worst one.
@@ -447,6 +482,7 @@ impl DoctorJson {
             heading: String::new(),
             at_work: None,
             take_out: None,
+            decided: Vec::new(),
             set: Vec::new(),
         }
     }
@@ -465,11 +501,17 @@ impl DoctorJson {
     }
 
     /// What keeps a runtime from starting, with the steps that help. What is set for a virtual unit comes again with each
-    /// power-up, so that is taken out first, except that it doesn't decide which firmware the unit runs.
+    /// power-up: what stops transfers is taken out first, except that it doesn't decide which firmware the unit runs; and
+    /// what decides the topic, before hands and writes, which don't change it.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.diagnosis.findings();
-        for finding in findings.iter_mut().filter(|finding| finding.topic != "firmware") {
-            finding.steps.splice(0..0, self.take_out.clone());
+        for Finding { topic, steps, .. } in &mut findings {
+            if let Some((_, step)) = self.decided.iter().find(|(decides, _)| decides == topic) {
+                steps.insert(before_hands(steps), step.clone());
+            }
+            if topic != "firmware" {
+                steps.splice(0..0, self.take_out.clone());
+            }
         }
         findings
     }

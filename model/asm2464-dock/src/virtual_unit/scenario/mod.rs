@@ -216,6 +216,9 @@ pub struct Scenario {
 /// The label of an invalid scenario.
 pub(super) const INVALID: Label = Kind::BadInput.code("asm2464::virtual_unit::scenario");
 
+/// The voltage below which no dock works, in millivolts. Source: openpilot, `modeld/helpers.py`.
+const LEAST_MV: u16 = 5_000;
+
 impl Scenario {
     /// Parses a scenario.
     ///
@@ -274,7 +277,9 @@ impl Scenario {
             ("state", false, self.state != PowerOnState::default()),
             ("speed", false, self.speed != Speed::default()),
             ("speed-after-reset", false, self.speed_after_reset.is_some()),
+            ("pcie-starts-off", false, self.pcie_starts_off),
             ("pcie-link-lost-after", false, self.pcie_link_lost_after.is_some()),
+            ("supply", false, self.supply.is_some_and(|supply| supply.fault || supply.voltage_mv < LEAST_MV)),
             ("power-loss-after", true, self.power_loss_after.is_some()),
             ("unplug-after-us", true, self.unplug_after_us.is_some()),
             ("bulk-hangs", true, self.bulk_hangs != BulkHangs::Never),

@@ -28,13 +28,14 @@ use std::io::IsTerminal as _;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_host::bridge::Location;
 use owo_colors::OwoColorize as _;
 
 use self::closing::DoneStep;
 use self::follow::Followed;
 use self::plan::{Choice, Finding, Next, Tried, Way};
 use self::wait::{Watched, Woken};
-use super::{Args, DoctorJson, look};
+use super::{Args, DoctorJson, look, take_out};
 use crate::advice::Applicability;
 use crate::cli::given::context::Context;
 use crate::cli::words::ask;
@@ -42,8 +43,8 @@ use crate::cli::words::errors::{self, ErrorJson, Exit};
 use crate::cli::words::interrupt;
 use crate::cli::words::invocation::{Command, Effect, Invocation};
 use crate::cli::words::worded_step::{StepCommand, WordedStep, lines};
-use crate::unit::Selector;
 use crate::unit::facts::HostState;
+use crate::unit::{self, Selector};
 
 /// The most steps of one run. Each step is taken once, so only steps with ever new texts get there.
 const MOST_STEPS: usize = 40;
@@ -268,13 +269,22 @@ impl Session<'_> {
         State { findings, exit, diagnosis: Some(document), error: None, at_work }
     }
 
-    /// What keeps a unit from being examined is a finding as well.
+    /// What keeps a unit from being examined is a finding as well. On a virtual unit, anything that is set may be what does.
     fn unexamined(&self, error: AnyFailure) -> State {
         let run = self.run_at_unit();
+        let named = self.named.iter().find_map(|selector| match selector {
+            Selector::Virtual(folder) => unit::virtual_folder(folder.clone()).ok().map(Location::Virtual),
+            _ => None,
+        });
+        let location = self.followed.as_ref().map(|followed| &followed.location).or(named.as_ref());
+        let set = location.map(unit::set_apart).unwrap_or_default();
         let finding = Finding {
             topic: "unit".to_owned(),
             found: errors::with_causes(error.coded()).shown().to_string(),
-            steps: errors::steps(error.coded(), &run),
+            steps: take_out(set.iter().map(|key| key.name), &run)
+                .into_iter()
+                .chain(errors::steps(error.coded(), &run))
+                .collect(),
         };
         let exit = Exit::from(error.kind());
         State { findings: vec![finding], exit, diagnosis: None, error: Some(error), at_work: None }

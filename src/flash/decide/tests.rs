@@ -17,7 +17,7 @@ use super::super::examined::UnknownImage;
 use super::super::fitting::tests::sample_filed;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::identity::UnitIdentity;
-use super::super::needs::{Loss, backups_after_stop, later_commands};
+use super::super::needs::{Loss, backups_after_stop, later_commands, without_backup};
 use super::super::observe::{Observation, ObservedFirmware};
 use super::super::offers::unproven_permission;
 use super::super::plan::{BlockPlan, BlockSource, ChosenSerial, FlashPlan};
@@ -882,11 +882,19 @@ fn a_command_that_writes_blocks_that_stand_in_agrees_to_what_that_loses() {
     for (fit, waivers) in [(Fit::PortOnly, &[OWN_BACKUP][..]), (Fit::Unconnected, &[])] {
         let mut unit = stood_in("000000000000", "BOARD1", &[backup_of([block_zero("A"), block_one(1)], fit)]);
         unit.plan.chosen_serial = Some(ChosenSerial { text: "BOARD1".to_owned(), yields: true });
-        assert_eq!(later(&unit, false).now, waivers, "{fit}");
+        let later = later(&unit, false);
+        assert_eq!((&later.now[..], &later.serial), (waivers, &unit.plan.chosen_serial), "{fit}");
     }
     let known = known_blocks().map(|block| *block.bytes());
     let nobodys = FittingBackup { has_identity: false, ..backup_of(known, Fit::PortOnly) };
     assert_eq!(later(&stood_in("000000000000", "AAAABBBB0060", &[nobodys]), false).now, []);
+    // As does a step that no command was run for.
+    let doubt = backup_of([block_zero("A"), block_one(1)], Fit::PortOnly);
+    for (shown, expected) in [("000000000000", &[OWN_BACKUP][..]), ("OWNERS5", &[USB4, OWN_BACKUP])] {
+        let unit = stood_in(shown, "AAAABBBB0060", &[]);
+        let (_, permissions) = without_backup(&unit.seen.attached, std::slice::from_ref(&doubt), &[]);
+        assert_eq!(permissions, expected, "{shown}");
+    }
 }
 
 #[test]

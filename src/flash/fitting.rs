@@ -450,6 +450,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_number_in_a_units_block_finds_its_backup_while_the_unit_shows_an_earlier_one() {
+        let unit = UnitInfo { state: BridgeState::Vendor, ..unit("3-1", "BEFORE") };
+        let all = [filed("own", "5-4", [block_zero("SINCE"), block_one(1)])];
+        let found = fitting(&unit, &[Some(block_zero("SINCE")), None], None, &all, &[]);
+        assert_eq!(named(found), [("own".to_owned(), Fit::Certain)]);
+    }
+
+    #[test]
+    fn the_practice_image_has_no_line_to_leave_or_to_come_to() {
+        let version = FirmwareVersion([0x24, 4, 0x17, 0x84, 0, 0]);
+        let other = FirmwareVersion([0x24, 4, 0x17, 0x85, 0, 0]);
+        assert_eq!(line_change(&[practice::VERSION, version], other), Some((version, other)));
+        assert_eq!(line_change(&[practice::VERSION], other), None);
+        assert_eq!(line_change(&[version], practice::VERSION), None);
+    }
+
+    #[test]
     fn open_firmwares_serial_number_is_not_compared_with_a_blocks() {
         let unit = UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-1", "A") };
         assert_eq!(fits(&unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);

@@ -425,6 +425,9 @@ pub(crate) mod tests {
         // A backup without a number is none of another unit.
         let none = filed("none", "5-5", [*known_blocks()[0].bytes(), block_one(1)]);
         assert_eq!(fit(&[old.clone(), of("now", "3-1", "NEW"), none], &[]), Fit::Certain);
+        // Nor is another unit's number one of this unit's.
+        let other = filed("other", "5-6", [block_zero("OTHER"), block_one(2)]);
+        assert_eq!(fit(&[old.clone(), other], &[]), Fit::Certain);
         // Another port, a third number with the same USB4 identity, a unit that shows the number, a placeholder.
         assert_eq!(fit(&[of("old", "5-4", "OLD")], &[]), Fit::OtherSerial);
         assert_eq!(fit(&[old.clone(), of("third", "3-1", "THIRD")], &[]), Fit::OtherSerial);
@@ -455,6 +458,23 @@ pub(crate) mod tests {
         let all = [filed("own", "5-4", [block_zero("SINCE"), block_one(1)])];
         let found = fitting(&unit, &[Some(block_zero("SINCE")), None], None, &all, &[]);
         assert_eq!(named(found), [("own".to_owned(), Fit::Certain)]);
+    }
+
+    #[test]
+    fn a_serial_number_or_a_usb4_identity_alone_is_one_that_the_known_blocks_would_replace() {
+        let [zero, one] = known_blocks().map(|block| *block.bytes());
+        for (blocks, expected) in [([block_zero("A"), one], true), ([zero, block_one(1)], true), ([zero, one], false)] {
+            let found =
+                fitting(&boot_loader("3-1", "000000000000"), &[None, None], None, &[filed("b", "3-1", blocks)], &[]);
+            assert_eq!(found[0].has_identity, expected);
+        }
+    }
+
+    #[test]
+    fn only_a_boot_loader_without_a_number_may_be_any_dock_that_is_not_connected() {
+        let unit = UnitInfo { state: BridgeState::Vendor, ..unit("3-1", "000000000000") };
+        let all = [filed("elsewhere", "5-4", [block_zero("A"), block_one(1)])];
+        assert_eq!(fitting(&unit, &[None, None], None, &all, &[]), []);
     }
 
     #[test]

@@ -450,6 +450,17 @@ pub(crate) mod tests {
         assert_eq!(replaces(block_one(1), before), (Fit::Certain, false));
         let same = filed("same", "5-4", [block_zero("LAB-07"), known]);
         assert_eq!(replaces(known, same), (Fit::Certain, false));
+        // What is in the block counts, also while the unit shows another number, and in the boot loader what it shows.
+        let shows = |unit: UnitInfo, blocks: &UnitBlocks, given, serial| {
+            let backup = filed("b", "3-1", [block_zero(serial), known]);
+            let found = fitting(&unit, blocks, given, &[backup], &[]);
+            (found[0].fit, found[0].replaces_serial)
+        };
+        let before = UnitInfo { state: BridgeState::Vendor, ..unit("3-1", "AABBCCDD0031") };
+        let blocks = [Some(block_zero("LAB-07")), None];
+        assert_eq!(shows(before, &blocks, None, "AABBCCDD0031"), (Fit::SharedSerial, true));
+        let stopped = boot_loader("3-1", "NEW");
+        assert_eq!(shows(stopped, &[None, None], Some("NEW"), "FACTORY"), (Fit::Certain, true));
     }
 
     #[test]

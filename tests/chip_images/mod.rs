@@ -4,6 +4,8 @@
 
 pub mod drive;
 
+use std::path::PathBuf;
+
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, Image};
 pub use asm2464_chip::chip::boot::powered_on;
@@ -66,6 +68,15 @@ pub fn open() -> Image {
 /// The open image of August 2026, which ends a DMA that was armed before.
 pub fn new_open() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_NEW_IMAGE")).unwrap()
+}
+
+/// The builds of the open firmware in the folders that `ASMPATCH_OPEN_BUILDS` names.
+pub fn open_builds() -> Vec<PathBuf> {
+    let folders = std::env::var_os("ASMPATCH_OPEN_BUILDS").expect("set ASMPATCH_OPEN_BUILDS to the builds' folders");
+    let folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "bin")).collect()
 }
 
 /// The open image with USB4.

@@ -2,11 +2,11 @@
 //! `ASMPATCH_OPEN_BUILDS` names, the vendor's images, and 240417 with the default patches. An error must be one that the
 //! image explains, and no command may contradict another.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::chip_images::open_builds;
 use crate::program::process::{good, json, run, text};
 use crate::{chip_images, schemas, side_by_side};
 
@@ -30,16 +30,9 @@ fn vendor_images() -> [String; 3] {
     ["ASMPATCH_VENDOR_IMAGE", "ASMPATCH_VENDOR_231204_IMAGE", "ASMPATCH_VENDOR_250123_IMAGE"].map(chip_images::path)
 }
 
-fn builds() -> Vec<PathBuf> {
-    let folders = std::env::var_os("ASMPATCH_OPEN_BUILDS").expect("set ASMPATCH_OPEN_BUILDS to the builds' folders");
-    let folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
-    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
-    entries.filter(|path| path.extension().is_some_and(|extension| extension == "bin")).collect()
-}
-
 /// The build whose file has this name.
 fn build(name: &str) -> String {
-    let found = builds().into_iter().find(|path| path.file_name().is_some_and(|file| file == name));
+    let found = open_builds().into_iter().find(|path| path.file_name().is_some_and(|file| file == name));
     found.unwrap_or_else(|| panic!("no {name} in ASMPATCH_OPEN_BUILDS")).into_os_string().into_string().unwrap()
 }
 
@@ -136,7 +129,7 @@ fn every_command_works_on_every_build_or_says_what_the_build_lacks() {
     let patched = made.path().join("patched.bin");
     let stock = vendor_images();
     json(made.path(), &["patch", &stock[0], "-o", patched.to_str().unwrap(), "--json"]);
-    let builds = builds();
+    let builds = open_builds();
     let open = builds[0].to_str().unwrap();
     let vendors = stock.iter().map(PathBuf::from).chain([patched]).map(|image| (image, open));
     let cases: Vec<(PathBuf, &str)> =

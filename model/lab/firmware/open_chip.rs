@@ -1,14 +1,15 @@
 //! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image,
-//! `ASMPATCH_OPEN_NEW_IMAGE` a newer one, and `ASMPATCH_OPEN_USB4_IMAGE` one that looks for a USB4 host first.
+//! `ASMPATCH_OPEN_NEW_IMAGE` a newer one, and `ASMPATCH_OPEN_USB4_IMAGE` one that looks for a USB4 host first;
+//! `ASMPATCH_OPEN_BUILDS` the folders of all of them.
 
 use asm2464::Bdf;
-use asm2464::firmware::Image;
+use asm2464::firmware::{BridgeState, Image};
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{
     Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, PacketOut, RunEnd, Speed, Unanswered,
 };
 
-use crate::chip_images::{new_open, open, open_usb4, pattern, powered_on};
+use crate::chip_images::{new_open, open, open_builds, open_usb4, pattern, powered_on};
 
 const GPU: Bdf = Bdf::new(1, 0, 0);
 const CONFIG_READ_1: u8 = 0x05;
@@ -80,6 +81,18 @@ fn open_firmware_with_usb4_falls_back_to_usb_3() {
     assert_eq!(unit.descriptor(1, 0, 18).unwrap()[8..12], [0x01, 0x38, 0x01, 0x00]);
     let report = asm2464_chip::chip::boot::check(&open_usb4());
     assert!(report.passes(), "{:?}", report.failure());
+}
+
+/// A build may lack what a GPU runtime needs, or wait for a card; that it can be replaced is proved of each.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_BUILDS"]
+fn every_build_of_the_open_firmware_can_be_replaced_by_its_proof() {
+    for path in open_builds() {
+        let image = Image::parse(&std::fs::read(&path).unwrap()).unwrap();
+        let report = asm2464_chip::chip::boot::check(&image);
+        assert!(report.no_way_back().is_none(), "{}: {:?}", path.display(), report.no_way_back());
+        assert_eq!(report.state(), Some(BridgeState::OpenFirmware), "{}", path.display());
+    }
 }
 
 #[test]

@@ -88,7 +88,13 @@ impl Writer {
             TagEnd::Strong if self.rows.is_empty() => self.inline += NO_BOLD,
             TagEnd::Link => {
                 let Some((at, to)) = self.links.pop() else { return };
-                if let Some(place) = place(&to, &self.inline[at..]) {
+                let text = &self.inline[at..];
+                let Some(place) = place(&to, text) else { return };
+                if to.starts_with(text) || to.ends_with(text) {
+                    // The name of a file, which the command has as well.
+                    self.inline.truncate(at);
+                    self.inline += &place;
+                } else {
                     self.inline += &format!(" ({place})");
                 }
             }
@@ -238,6 +244,7 @@ mod tests {
         for (link, expected) in [
             ("[the page](recovery.md#boot)", "the page (`asmpatch help recovery`)"),
             ("[bench](docs/bench.md)", "bench (`asmpatch help bench.md`)"),
+            ("see [chip.md](lab/chip.md)", "see `asmpatch help chip`"),
             ("[tinygrad](https://tinygrad.org)", "tinygrad (https://tinygrad.org)"),
             ("<https://tinygrad.org>", "https://tinygrad.org"),
             ("[below](#below)", "below"),

@@ -51,6 +51,8 @@ pub struct Around<'a> {
     pub is_printed: bool,
     /// The status with which the history's first command ends if nothing strikes it.
     pub status: i32,
+    /// Whether it may be refused as well, for an identity that would be lost.
+    pub may_be_refused: bool,
     pub trouble: &'a Trouble,
     pub before: &'a [u8],
     pub after: &'a [u8],
@@ -156,7 +158,8 @@ impl Around<'_> {
     fn is_done_with_lost_output(&self) -> bool {
         let may_fail = self.verb == Verb::Reads && matches!(self.trouble.output, Output::Full { .. });
         let status = if self.is_first { self.status } else { 0 };
-        self.ended.end == End::Status(status) || (may_fail && self.ended.end == End::Status(6))
+        let is_refused = self.is_first && self.may_be_refused && self.ended.end == End::Status(5);
+        self.ended.end == End::Status(status) || is_refused || (may_fail && self.ended.end == End::Status(6))
     }
 
     fn status(&self) -> Result<(), String> {

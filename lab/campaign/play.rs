@@ -298,6 +298,7 @@ impl Player<'_> {
             is_first,
             is_printed,
             status: self.history.status(),
+            may_be_refused: self.history.may_be_refused(),
             trouble,
             before: &before,
             after: &after,

@@ -248,6 +248,9 @@ fn a_zip_of_two_versions_leads_to_the_one_that_has_patches_and_lists_both_where_
 #[test]
 fn a_unit_that_the_environment_names_is_named_in_each_printed_command() {
     let folder = tempfile::tempdir().unwrap();
-    let page = text(&command(folder.path(), &["doctor"]).env("ASMPATCH_DEVICE", "virtual:u").output().unwrap());
-    assert!(page.contains("    asmpatch flash ed4e39b --device virtual:u\n"), "{page}");
+    let folder = folder.path();
+    good(folder, &["virtual", "set", "state=absent", "--device", "virtual:u"]);
+    let run = command(folder, &["flash", "practice", "--yes"]).env("ASMPATCH_DEVICE", "virtual:u").output().unwrap();
+    let printed = text(&run);
+    assert!(printed.ends_with("    asmpatch virtual set state= --device virtual:u\n"), "{printed}");
 }

@@ -168,7 +168,6 @@ fn a_link_that_trains_is_waited_for_and_not_switched_on() {
     let reset = answer(home, &["reset"]);
     assert_eq!([&reset["before"]["faults"], &reset["after"]["faults"]], [&json!([]); 2], "{reset:#}");
     assert_eq!(reset["helped"], Value::Null, "{reset:#}");
-    good(home, &["pcie", "on", UNIT[0], UNIT[1]]);
 }
 
 #[test]

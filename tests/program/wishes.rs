@@ -249,8 +249,7 @@ fn a_zip_of_two_versions_leads_to_the_one_that_has_patches_and_lists_both_where_
 fn a_unit_that_the_environment_names_is_named_in_each_printed_command() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    good(folder, &["virtual", "set", "state=absent", "--device", "virtual:u"]);
-    let run = command(folder, &["flash", "practice", "--yes"]).env("ASMPATCH_DEVICE", "virtual:u").output().unwrap();
-    let printed = text(&run);
-    assert!(printed.ends_with("    asmpatch virtual set state= --device virtual:u\n"), "{printed}");
+    good(folder, &["virtual", "set", "speed=high", "--device", "virtual:u"]);
+    let printed = text(&command(folder, &["doctor"]).env("ASMPATCH_DEVICE", "virtual:u").output().unwrap());
+    assert!(printed.ends_with("    asmpatch virtual set speed= --device virtual:u\n"), "{printed}");
 }

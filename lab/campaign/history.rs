@@ -309,11 +309,11 @@ impl History {
         if self.job == Job::Reset && self.is_high_speed { 4 } else { 0 }
     }
 
-    /// Whether the first command may be refused for an identity that would be lost: backups of the past may be those of a
-    /// unit whose own blocks can't be read.
+    /// Whether the first command may be refused for an identity that would be lost: that of a unit whose own blocks can't
+    /// be read, which its boot loader shows, or which backups of the past may have.
     pub fn may_be_refused(&self) -> bool {
         let takes_none = matches!(self.job, Job::Flash { config: Config::Own | Config::Serial, .. });
-        takes_none && !self.start.is_readable() && self.past != Past::default()
+        takes_none && !self.start.is_readable() && (self.start == Start::NoImage || self.past != Past::default())
     }
 
     /// The conditions of a recovering command without faults.

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::cli::commands::flash::Screen;
 use crate::cli::commands::flash::steps::cure;
-use crate::cli::given::arguments::{BackupPlace, PcapArgs, UNIT, UnitArgs, each_port};
+use crate::cli::given::arguments::{self, BackupPlace, PcapArgs, UNIT, UnitArgs, each_port};
 use crate::cli::given::context::Context;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::{self, ErrorJson, Exit};
@@ -357,7 +357,7 @@ fn back_up(
         None => args.place.folder()?.join(backup.folder_name()),
     };
     let saved = backup_folder::save(&backup, &folder)?;
-    if let Ok(default) = BackupPlace::default().folder()
+    if let Ok(default) = arguments::platforms_folder()
         && let Err(error) = backup_folder::leave_pointer(&saved.folder, &default)
     {
         errln!("asmpatch: {}", error.to_string().shown());

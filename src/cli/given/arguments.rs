@@ -413,7 +413,7 @@ impl BackupPlace {
     /// # Errors
     /// Fails if the system names no data folder.
     pub fn folder(&self) -> Result<PathBuf, Failure> {
-        folder_named(self.backup_dir.as_deref(), "ASMPATCH_BACKUP_DIR").map_or_else(default_folder, Ok)
+        folder_named(self.backup_dir.as_deref(), "ASMPATCH_BACKUP_DIR").map_or_else(platforms_folder, Ok)
     }
 }
 
@@ -424,7 +424,7 @@ impl BackupPlace {
         // Without a place for backups there are none.
         let mut folders: Vec<PathBuf> = [self.folder(), Self::default().folder()].into_iter().flatten().collect();
         // A variable that was set later doesn't hide what is there.
-        folders.extend(default_folder().ok().filter(|folder| !matches!(folder.try_exists(), Ok(false))));
+        folders.extend(platforms_folder().ok().filter(|folder| !matches!(folder.try_exists(), Ok(false))));
         folders.dedup();
         let mut beside = vec![PathBuf::from(".")];
         for unit in units {
@@ -436,8 +436,12 @@ impl BackupPlace {
     }
 }
 
-/// Returns the platform's folder for backups.
-fn default_folder() -> Result<PathBuf, Failure> {
+/// Returns the platform's folder for backups. Pointers are left there, because a variable that names another folder may be
+/// gone at the next command.
+///
+/// # Errors
+/// Fails if the system names no data folder.
+pub fn platforms_folder() -> Result<PathBuf, Failure> {
     let label = Kind::Usage.code("asmpatch::backup::no_place");
     let strategy = etcetera::choose_base_strategy()
         .map_err(|error| Failure::new(label, format!("no data folder for backups: {error}")))?;
@@ -447,7 +451,7 @@ fn default_folder() -> Result<PathBuf, Failure> {
 /// Returns the folders for a backup whose own folder can't be written, the best first. None is the system's temporary
 /// folder, which a restart empties: the backup may be the only copy of a unit's identity.
 pub fn backups_elsewhere() -> Vec<PathBuf> {
-    let folders = default_folder().ok().into_iter().chain(env::current_dir()).chain(etcetera::home_dir());
+    let folders = platforms_folder().ok().into_iter().chain(env::current_dir()).chain(etcetera::home_dir());
     folders.filter(|folder| *folder != env::temp_dir()).collect()
 }
 

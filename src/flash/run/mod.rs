@@ -62,7 +62,7 @@ pub struct FlashOptions {
     pub backup_into: Option<PathBuf>,
     /// Folders in which a lost backup is saved again if its own folder can't be written any more.
     pub backup_elsewhere: Vec<PathBuf>,
-    /// The default folder for backups: it gets a pointer to a backup that is saved elsewhere. `None` leaves none.
+    /// The platform's folder for backups: it gets a pointer to a backup that is saved elsewhere. `None` leaves none.
     pub pointers_into: Option<PathBuf>,
     /// Time that a unit may take to come back by itself.
     pub return_deadline: Duration,

@@ -31,7 +31,7 @@ use super::screen::Screen;
 use super::steps::{self, WordedStep};
 use super::{WritingArgs, show, summary};
 use crate::cli::commands::bench::{self, SelfTest};
-use crate::cli::given::arguments::{self, BackupPlace, Recording, opened};
+use crate::cli::given::arguments::{self, Recording, opened};
 use crate::cli::given::context::{Context, Deadlines, Left};
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::ask;
@@ -126,7 +126,7 @@ impl<'a> WritingRun<'a> {
             options: FlashOptions {
                 backup_into: if args.no_backup { None } else { Some(args.backup_place.folder()?) },
                 backup_elsewhere: arguments::backups_elsewhere(),
-                pointers_into: BackupPlace::default().folder().ok(),
+                pointers_into: arguments::platforms_folder().ok(),
                 return_deadline: come_back,
                 // A user who sees no messages won't plug in a unit again.
                 replug_deadline: if is_attended { replug } else { Duration::ZERO },

@@ -82,7 +82,7 @@ const DOORS: [&str; 25] = [
 fn add_importers(folder: &Path, paths: &[&str], importers: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.file_name().is_some_and(|name| name == "tests" || name == "tests.rs") {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("test")) {
             continue;
         }
         if path.is_dir() {

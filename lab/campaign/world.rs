@@ -179,7 +179,7 @@ impl World {
         }
         if history.past.closed {
             save(PAST_CLOSED, here, SERIAL, &flash)?;
-            fs::set_permissions(place.join(PAST_CLOSED), fs::Permissions::from_mode(0))?;
+            fs::set_permissions(place.join(PAST_CLOSED), fs::Permissions::from_mode(0o000))?;
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ impl World {
                         bases.push(blocks);
                     }
                 }
-                if let Some(own) = history.past.own.filter(|_| !history.start.is_readable())
+                if let Some(own) = history.past.own.filter(|_| !history.start.is_readable() || !backup)
                     && let Some(mut blocks) = own_blocks(&self.past_own(own))
                 {
                     bases.push(blocks);

@@ -55,7 +55,7 @@ a_dock_under_an_id_that_is_not_known_is_left_alone_until_it_is_named() {
   refute grep -q 1234:2464 listed
   for word in backup reset pcie 'bench --path e4-255' 'config get' doctor 'flash other.bin --patch-dir other --yes'; do
     # shellcheck disable=SC2086
-    fails_with 4 device::no_match "$asmpatch" $word --device "$(port_path 6)"
+    fails_with 4 device::unknown_id "$asmpatch" $word --device "$(port_path 6)"
   done
   is_bound 6 uas
   host serverlog named >after

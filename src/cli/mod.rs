@@ -16,10 +16,10 @@
 //!
 //! Its folders are its floors, and none reaches up:
 //!
-//! - [`commands`]: one file or folder per subcommand. To add one: a file with `Args` (its doc comment is the help) and
+//! - `commands`: one file or folder per subcommand. To add one: a file with `Args` (its doc comment is the help) and
 //!   `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `CliCommand`, a line in `dispatch`.
-//! - [`given`]: what they share: options, the settings of a run, and what the user named.
-//! - [`words`]: what words and prints: the command that was run, steps, advice, errors, tables, the terminal.
+//! - `given`: what they share: options, the settings of a run, and what the user named.
+//! - `words`: what words and prints: the command that was run, steps, advice, errors, tables, the terminal.
 
 #[macro_use]
 mod words;

@@ -54,10 +54,9 @@ impl History {
             goes_back: rng.bool(),
             unit_name: pick(rng, &["unit", "unit", "my unit", "it's", "$HOME", "ünit"]),
             image_name: OsStr::from_bytes(pick(rng, &IMAGE_NAMES)),
-            // `--fix` takes no folder, and one that the environment names stands for the default folder, which has the past.
-            backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")])
-                .filter(|_| job != Job::Fix),
-            backup_dir_by_env: rng.bool(),
+            backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
+            // `--fix` takes no folder.
+            backup_dir_by_env: rng.bool() || job == Job::Fix,
             loads_code: rng.u8(..4) == 0,
             has_port_power: rng.u8(..4) == 0,
             companion,

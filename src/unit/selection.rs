@@ -43,6 +43,12 @@ impl Selector {
             Self::Virtual(_) => false,
         }
     }
+
+    /// The place of the virtual unit that it names; `None` if it names none, or if the system has no folder for it.
+    pub fn virtual_place(&self) -> Option<Location> {
+        let Self::Virtual(dir) = self else { return None };
+        virtual_folder(dir.clone()).ok().map(Location::Virtual)
+    }
 }
 
 impl From<&Location> for Selector {
@@ -224,8 +230,10 @@ fn monitors(capture: Option<&Capture>) -> Monitors {
 
 /// Returns the folder in which a virtual unit will be made, if that is what the selector names.
 pub fn new_virtual(selector: Option<&Selector>) -> Option<PathBuf> {
-    let Some(Selector::Virtual(dir)) = selector else { return None };
-    virtual_folder(dir.clone()).ok().filter(|dir| VirtualUnit::is_new(dir))
+    match selector?.virtual_place()? {
+        Location::Virtual(dir) if VirtualUnit::is_new(&dir) => Some(dir),
+        _ => None,
+    }
 }
 
 /// The folder of a virtual unit; without a name, the one in the user's data folder. A leading `~` is the home folder.

@@ -12,7 +12,6 @@ use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::virtual_unit::VirtualUnit;
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::replug;
-use asm2464_host::bridge::Location;
 
 #[cfg(unix)]
 use crate::cli::commands::virtual_serve;
@@ -104,9 +103,9 @@ pub fn remind(context: &Context) {
         return;
     }
     for device in run.named() {
-        let Some(Ok(Selector::Virtual(dir))) = device.to_str().map(str::parse) else { continue };
-        let Ok(dir) = unit::virtual_folder(dir) else { continue };
-        let keys: Vec<&str> = unit::set_apart(&Location::Virtual(dir)).iter().map(|key| key.name).collect();
+        let selector = device.to_str().and_then(|device| device.parse::<Selector>().ok());
+        let Some(place) = selector.as_ref().and_then(Selector::virtual_place) else { continue };
+        let keys: Vec<&str> = unit::set_apart(&place).iter().map(|key| key.name).collect();
         if keys.is_empty() {
             continue;
         }

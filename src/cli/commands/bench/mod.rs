@@ -26,7 +26,8 @@ use asm2464_host::bridge::UnitInfo;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 
-use crate::cli::given::arguments::PatchDirs;
+use crate::cli::commands::reset;
+use crate::cli::given::arguments::{DeviceArgs, PatchDirs};
 use crate::cli::given::context::Context;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
@@ -130,7 +131,7 @@ pub struct Args {
     max_slower: f64,
 
     #[command(flatten)]
-    device: crate::cli::given::arguments::DeviceArgs,
+    device: DeviceArgs,
 }
 
 /// Parses a throughput that a path must reach, in MB/s.
@@ -407,7 +408,7 @@ fn leave(mut unit: Unit, is_initialised: bool) {
     }
     let mut restart = || {
         unit.find_again()?;
-        crate::cli::commands::reset::restart(unit.port(), Interrupt::never())
+        reset::restart(unit.port(), Interrupt::never())
     };
     if restart().is_err() {
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
@@ -418,7 +419,7 @@ fn leave(mut unit: Unit, is_initialised: bool) {
 /// connector identifies it.
 fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<Unit, AnyFailure> {
     let mut port = args.device.port.port(capture)?;
-    crate::cli::commands::reset::restart(&mut *port, interrupt)?;
+    reset::restart(&mut *port, interrupt)?;
     let place = port.location();
     drop(port);
     unit::choose(&args.device.port.ids.load()?, Some(&Selector::from(&place)), capture)

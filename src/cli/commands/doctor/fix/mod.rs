@@ -28,7 +28,6 @@ use std::io::IsTerminal as _;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_host::bridge::Location;
 use owo_colors::OwoColorize as _;
 
 use self::closing::DoneStep;
@@ -272,10 +271,7 @@ impl Session<'_> {
     /// What keeps a unit from being examined is a finding as well. On a virtual unit, anything that is set may be what does.
     fn unexamined(&self, error: AnyFailure) -> State {
         let run = self.run_at_unit();
-        let named = self.named.iter().find_map(|selector| match selector {
-            Selector::Virtual(folder) => unit::virtual_folder(folder.clone()).ok().map(Location::Virtual),
-            _ => None,
-        });
+        let named = self.named.iter().find_map(Selector::virtual_place);
         let location = self.followed.as_ref().map(|followed| &followed.location).or(named.as_ref());
         let set = location.map(unit::set_apart).unwrap_or_default();
         let finding = Finding {

@@ -45,8 +45,8 @@ pub enum Fit {
     Unconnected,
 }
 
-/// Leaves those that count where a serial number is given. That says that the unit is a new board: a series of them goes
-/// on, whatever docks that aren't connected have backups.
+/// Leaves those that count where a run chooses a serial number for a new board: a series of them goes on, whatever docks
+/// that aren't connected have backups.
 pub fn keep_for_new_board(backups: &mut Vec<FittingBackup>) {
     backups.retain(|backup| backup.fit != Fit::Unconnected);
 }
@@ -66,7 +66,8 @@ pub struct FittingBackup {
 }
 
 /// Returns the backups that fit a unit: the best first, of equal ones those from the unit's port, then the newest.
-/// `blocks` are the unit's, as far as it returns them. `given` is the serial number that this run gives the unit.
+/// `blocks` are the unit's, as far as it returns them. `given` is the serial number that the user gives the unit: that says
+/// that it is a new board, unless a backup of a dock that isn't connected has this number.
 /// `connected` are the units of this host: a serial number that another one shows is no proof.
 pub fn fitting(
     unit: &UnitInfo,
@@ -138,8 +139,13 @@ pub fn fitting(
                 }
             }
             // Another serial number excludes nothing: an earlier write may have given the unit a new one.
-            _ if !is_from_here && is_lost && has_identity && !is_connected(backup, unit, connected) => Fit::Unconnected,
-            _ if !is_from_here => continue,
+            _ if !is_from_here => {
+                let is_new_board = given.is_some() && theirs.serial.as_deref() != given;
+                if !is_lost || !has_identity || is_new_board || is_connected(backup, unit, connected) {
+                    continue;
+                }
+                Fit::Unconnected
+            }
             _ if was_stopped => Fit::Certain,
             _ => Fit::PortOnly,
         };
@@ -542,6 +548,10 @@ pub(crate) mod tests {
         let many: Vec<FiledBackup> =
             (1..6).map(|byte| of(&byte.to_string(), "5-1", &format!("S{byte}"), byte)).collect();
         assert_eq!(found(&blank, &many, &[]).len(), 3);
+        // A serial number is given to a new board, unless one of them has that number.
+        let given = |serial| named(fitting(&blank, &[None, None], Some(serial), &all, &others));
+        assert_eq!(given("NEW"), []);
+        assert_eq!(given("A"), [("own".to_owned(), Fit::Unconnected)]);
         // A virtual unit is connected while its folder is there.
         let home = tempfile::tempdir().unwrap();
         let there = of("there", &format!("virtual:{}", home.path().display()), "V", 5);

@@ -374,9 +374,6 @@ impl FlashJob {
         for Examined { seen, plan, backups, unread, .. } in at_stake {
             let given = if self.subject.serial_given { plan.planned_identity().serial } else { None };
             *backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed.backups, connected);
-            if self.subject.serial_given {
-                fitting::keep_for_new_board(backups);
-            }
             unread.clone_from(&filed.unread);
             if let Some(beside) = &self.beside {
                 fitting::add_named(backups, &seen.attached, &seen.blocks, beside);

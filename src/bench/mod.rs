@@ -17,9 +17,9 @@
 //!
 //! - [`DataPath`] is a table: each row has all that is fixed about one path, with what it sends and whether it writes.
 //! - [`BenchPlan`] selects paths, sizes and depths. They make [`Point`]s, one for each [`Row`].
-//! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. What a bench knows
-//!   of a unit is `UnitSurvey`: which paths it must skip and why, how much each moves and how many at once, the results
-//!   of the checks, and what was in a GPU's memory. It and the plan make the points.
+//! - `BenchedUnit` is the part that depends on the firmware. `Bridge` and `OpenBridge` implement it. `UnitSurvey` is what
+//!   a unit says of itself: how much each path moves and how many at once, and which can't run. `PreparedUnit` adds what
+//!   is behind it, the results of the checks, and what was in a GPU's memory. It and the plan make the points.
 //! - [`run()`] surveys the unit, writes a pattern and reads it back, measures each point, and returns a
 //!   [`BenchReport`] with an [`Outcome`] in each row. A `Halt` ends a row early: with an outcome, or with an error that
 //!   ends the bench.

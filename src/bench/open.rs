@@ -14,7 +14,7 @@ use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
 use super::pcie::Memory;
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
-use super::unit::{BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::unit::{BenchedFirmware, BenchedUnit, PreparedUnit, UnitSurvey};
 use crate::unit::ask;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
@@ -56,7 +56,7 @@ impl BenchedUnit for OpenBridge {
         Ok(self.sram_write(SLOT, piece)?)
     }
 
-    fn read_window(&mut self, buffer: &mut [u8], _: Duration) -> Result<(), Halt> {
+    fn read_sram(&mut self, _: DataPath, buffer: &mut [u8], _: Duration) -> Result<(), Halt> {
         Ok(self.xdata_read(XdataAddress::SRAM_WINDOW, buffer)?)
     }
 
@@ -71,7 +71,7 @@ impl BenchedUnit for OpenBridge {
     fn measure(
         &mut self,
         point: Point,
-        known: &UnitSurvey,
+        known: &PreparedUnit,
         effort: Effort,
         interrupt: Interrupt<'_>,
     ) -> Result<Outcome, AnyFailure> {

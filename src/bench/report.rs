@@ -79,7 +79,7 @@ impl From<&UnitInfo> for BenchUnit {
     fn from(info: &UnitInfo) -> Self {
         Self {
             device: info.location.to_string(),
-            is_virtual: info.is_virtual(),
+            is_virtual: info.location.is_virtual(),
             usb_id: info.id.to_string(),
             serial: info.serial.clone().unwrap_or_default(),
             cpu_governors: HostState::of(&info.location).governors,

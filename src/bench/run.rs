@@ -10,9 +10,9 @@ use asm2464::{AnyFailure, Failure, Kind};
 use super::comparison::judge;
 use super::path::{BenchPlan, DataPath, Point, WINDOW_LEN};
 use super::pcie;
-use super::report::{BenchReport, BenchUnit, Outcome, Row, Skip};
+use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::row::{Halt, compare, pattern_of};
-use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, PreparedUnit, SramState};
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
@@ -41,7 +41,7 @@ pub(super) fn prepare(
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-) -> Result<UnitSurvey, AnyFailure> {
+) -> Result<PreparedUnit, AnyFailure> {
     progress.event(BenchEvent::Checking);
     let mut known = survey(subject, unit, plan, interrupt)?;
     let checked = check(subject, &unit.device, plan, &mut known, progress).and_then(|()| Ok(interrupt.check()?));
@@ -58,27 +58,24 @@ fn survey(
     unit: &mut BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-) -> Result<UnitSurvey, AnyFailure> {
+) -> Result<PreparedUnit, AnyFailure> {
     let BenchedFirmware { state, name, .. } = subject.firmware();
-    let mut known = subject.survey(plan, &unit.device)?;
-    let foreign = DataPath::ALL.iter().filter(|path| !path.is_of(state));
-    known.skips.extend(foreign.map(|path| (*path, Skip::OtherFirmware)));
+    let mut known = PreparedUnit {
+        state,
+        survey: subject.survey(plan, &unit.device)?,
+        devices: None,
+        pattern: pattern_of(plan.seed),
+        sram: SramState::default(),
+        integrity: Integrity::default(),
+        memory_before: None,
+    };
     interrupt.check()?;
     // Only PCIe tells what is behind firmware that takes no SCSI commands.
     let mut paths = DataPath::ALL.iter();
-    if known.behind.is_none() || paths.any(|path| path.is_tlp() && known.runs(*path, plan)) {
-        let devices = pcie::look(&mut *subject.engine(), plan.writes(state), interrupt)?;
-        if let Err(reason) = devices.memory {
-            for path in DataPath::ALL {
-                if path.needs_memory() || (*path == DataPath::ConfigRead && devices.function.is_none()) {
-                    known.skips.entry(*path).or_insert(reason);
-                }
-            }
-        }
-        known.devices = Some(devices);
+    if known.survey.behind.is_none() || paths.any(|path| path.is_tlp() && known.runs(*path, plan)) {
+        known.devices = Some(pcie::look(&mut *subject.engine(), plan.writes(state), interrupt)?);
     }
-    known.pattern = pattern_of(plan.seed);
-    (unit.state, unit.transport, unit.behind) = (name.to_owned(), known.transport.to_owned(), known.words());
+    (unit.state, unit.transport, unit.behind) = (name.to_owned(), known.survey.transport.to_owned(), known.words());
     Ok(known)
 }
 
@@ -87,7 +84,7 @@ fn check(
     subject: &mut dyn BenchedUnit,
     device: &str,
     plan: &BenchPlan,
-    known: &mut UnitSurvey,
+    known: &mut PreparedUnit,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<(), AnyFailure> {
     let timeout = plan.effort.timeout;
@@ -95,7 +92,7 @@ fn check(
     if writes_memory.any(|path| known.runs(*path, plan)) {
         check_memory(subject, known, timeout)?;
     }
-    subject.ready_sram(device, plan, known, progress)?;
+    known.sram = subject.ready_sram(device, plan, known, progress)?;
     if known.runs(subject.firmware().fills_sram, plan) {
         check_sram(subject, known, timeout)?;
     }
@@ -104,7 +101,7 @@ fn check(
 
 /// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
 /// have left it hanging.
-pub(super) fn restore(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Result<(), AnyFailure> {
+pub(super) fn restore(subject: &mut dyn BenchedUnit, known: &PreparedUnit) -> Result<(), AnyFailure> {
     let (Some(memory), Some(before)) = (known.memory(), &known.memory_before) else { return Ok(()) };
     if subject.write_memory(memory, before).is_err() {
         subject.revive(false)?;
@@ -118,7 +115,7 @@ pub(super) fn restore(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Resu
 ///
 /// # Errors
 /// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
-fn check_sram(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Duration) -> Result<(), AnyFailure> {
+fn check_sram(subject: &mut dyn BenchedUnit, known: &mut PreparedUnit, timeout: Duration) -> Result<(), AnyFailure> {
     let fills_sram = subject.firmware().fills_sram;
     let (mut written, mut read) = (None, None);
     let mut buffer = vec![0; WINDOW_LEN];
@@ -129,7 +126,7 @@ fn check_sram(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Du
         if written != Some(Outcome::Same) {
             break;
         }
-        let found = subject.read_window(&mut buffer, timeout);
+        let found = subject.read_sram(DataPath::E4Stock, &mut buffer, timeout);
         let compared = found.map(|()| compare(piece, &buffer, index * WINDOW_LEN));
         read = Some(ended(subject, known, DataPath::E4Stock, compared)?);
         if read != Some(Outcome::Same) {
@@ -147,13 +144,13 @@ fn check_sram(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Du
 /// If nothing more can be measured.
 fn ended(
     subject: &mut dyn BenchedUnit,
-    known: &UnitSurvey,
+    known: &PreparedUnit,
     path: DataPath,
     end: Result<Outcome, Halt>,
 ) -> Result<Outcome, AnyFailure> {
     let outcome = end.or_else(Halt::outcome)?;
     if outcome.is_silent() {
-        subject.revive(known.is_initialised).map_err(|error| {
+        subject.revive(known.sram.is_initialised).map_err(|error| {
             let label = Kind::NoAnswer.code("asmpatch::bench::recovery");
             Failure::new(label, format!("the unit did not come back after {path} got no answer")).because(error)
         })?;
@@ -164,11 +161,11 @@ fn ended(
 /// Revives a unit, and checks again what failed its check.
 pub(super) fn check_again(
     subject: &mut dyn BenchedUnit,
-    known: &mut UnitSurvey,
+    known: &mut PreparedUnit,
     timeout: Duration,
 ) -> Result<(), AnyFailure> {
-    subject.revive(known.is_initialised)?;
-    let failed = |known: &UnitSurvey, path| known.integrity.of(path).is_some_and(Outcome::is_failure);
+    subject.revive(known.sram.is_initialised)?;
+    let failed = |known: &PreparedUnit, path| known.integrity.of(path).is_some_and(Outcome::is_failure);
     let BenchedFirmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
     if failed(known, writes_memory) {
         check_memory(subject, known, timeout)?;
@@ -184,17 +181,16 @@ fn measure_all(
     subject: &mut dyn BenchedUnit,
     unit: BenchUnit,
     plan: &BenchPlan,
-    known: &UnitSurvey,
+    known: &PreparedUnit,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, AnyFailure> {
-    let state = subject.firmware().state;
-    let points = known.points(plan, state);
+    let points = known.points(plan);
     let mut rows: Vec<Row> = Vec::with_capacity(points.len());
     for (index, &point) in points.iter().enumerate() {
         interrupt.check()?;
         progress.event(BenchEvent::Row { index, of: points.len(), point });
-        let outcome = match obstacle(state, point.path, known, &rows) {
+        let outcome = match obstacle(point.path, known, &rows) {
             Some(outcome) => outcome,
             None => measure(subject, point, plan, known, interrupt)?,
         };
@@ -203,13 +199,13 @@ fn measure_all(
     let is_checked = known.integrity.outcomes().next().is_some();
     let integrity = is_checked.then(|| known.integrity.clone());
     // The figures of a virtual unit measure the host.
-    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, state, known.speed) };
+    let verdict = if unit.is_virtual { Vec::new() } else { judge(&rows, known.state, known.survey.speed) };
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
         integrity,
-        e4_extension: known.e4_extension,
-        read16_sram: known.read16_sram,
+        e4_extension: known.survey.e4_extension,
+        read16_sram: known.sram.read16_max.is_some(),
         rows,
         verdict,
     })
@@ -220,7 +216,7 @@ fn measure(
     subject: &mut dyn BenchedUnit,
     point: Point,
     plan: &BenchPlan,
-    known: &UnitSurvey,
+    known: &PreparedUnit,
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, AnyFailure> {
     let outcome = match &known.devices {
@@ -245,7 +241,7 @@ fn measure(
 ///
 /// # Errors
 /// As for [`check_sram`].
-fn check_memory(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: Duration) -> Result<(), AnyFailure> {
+fn check_memory(subject: &mut dyn BenchedUnit, known: &mut PreparedUnit, timeout: Duration) -> Result<(), AnyFailure> {
     let Some(memory) = known.memory() else { return Ok(()) };
     let BenchedFirmware { memory_len, memory_paths: [writes_memory, _], .. } = subject.firmware();
     let expected = &known.pattern[..memory_len];
@@ -265,12 +261,12 @@ fn check_memory(subject: &mut dyn BenchedUnit, known: &mut UnitSurvey, timeout: 
 
 /// The known result of a path before its measurement: it is skipped, or it failed before. A path that never answered is
 /// not tried at another size, which would only cost its time-out.
-fn obstacle(state: BridgeState, path: DataPath, known: &UnitSurvey, rows: &[Row]) -> Option<Outcome> {
-    if let Some(&reason) = known.skips.get(&path) {
+fn obstacle(path: DataPath, known: &PreparedUnit, rows: &[Row]) -> Option<Outcome> {
+    if let Some(reason) = known.skip(path) {
         return Some(Outcome::NotRun { reason });
     }
     // Open firmware keeps PCIe over the recovery of its queue.
-    if path.is_tlp() && state == BridgeState::Vendor {
+    if path.is_tlp() && known.state == BridgeState::Vendor {
         let checks = known.integrity.outcomes().map(|(_, outcome)| outcome);
         if checks.chain(rows.iter().map(|row| &row.outcome)).any(Outcome::is_silent) {
             return Some(Outcome::NotRun { reason: Skip::AfterRecovery });

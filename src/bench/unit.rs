@@ -59,10 +59,10 @@ pub trait BenchedUnit {
         &mut self,
         _device: &str,
         _plan: &BenchPlan,
-        _known: &mut UnitSurvey,
+        _known: &PreparedUnit,
         _progress: &mut dyn Progress<BenchEvent>,
-    ) -> Result<(), AnyFailure> {
-        Ok(())
+    ) -> Result<SramState, AnyFailure> {
+        Ok(SramState::default())
     }
 
     /// What carries PCIe requests.
@@ -71,13 +71,8 @@ pub trait BenchedUnit {
     /// Writes to the start of the SRAM.
     fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt>;
 
-    /// Reads the start of the SRAM through the window.
-    fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
-
-    /// Reads the start of the SRAM by READ(16), on firmware that answers it by software. Returns the number of bytes.
-    fn read16_sram(&mut self, _buffer: &mut [u8], _timeout: Duration) -> Result<usize, Halt> {
-        Err(Outcome::NotRun { reason: Skip::OtherFirmware }.into())
-    }
+    /// Reads the start of the SRAM: through the window, or by READ(16) if software answers that.
+    fn read_sram(&mut self, path: DataPath, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
     /// Writes a GPU's memory, at most [`BenchedFirmware::memory_len`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError>;
@@ -89,7 +84,7 @@ pub trait BenchedUnit {
     fn measure(
         &mut self,
         point: Point,
-        known: &UnitSurvey,
+        known: &PreparedUnit,
         effort: Effort,
         interrupt: Interrupt<'_>,
     ) -> Result<Outcome, AnyFailure>;
@@ -126,52 +121,90 @@ impl Live {
     }
 }
 
-/// What is known of a unit before its rows are measured.
+/// What a unit says of itself before the bench changes anything.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnitSurvey {
     /// The wire protocol's name in JSON.
     pub(super) transport: &'static str,
-    /// The link's speed, if the published figures depend on it.
+    /// The link's speed, if a published figure depends on it.
     pub(super) speed: Option<BusSpeed>,
-    /// Numbers of commands in flight that are measured unless the plan names others. The last is the maximum.
+    /// Commands in flight if the plan names none, in ascending order. The last is the maximum.
     pub(super) depths: Vec<usize>,
-    /// Maximum number of bytes of a command, of each path that moves less on this unit than elsewhere. A path that moves
-    /// nothing gets no row.
+    /// The most bytes of each path that moves less on this unit than elsewhere. A path that moves nothing gets no row.
     pub(super) limits: BTreeMap<DataPath, usize>,
     /// What SCSI commands say about what is behind the bridge; `None` if the firmware takes none.
     pub(super) behind: Option<Behind>,
-    /// The paths that can't be measured on this unit.
+    /// The firmware's paths that can't be measured on this unit.
     pub(super) skips: BTreeMap<DataPath, Skip>,
     /// Whether E4 takes more than 255 bytes.
     pub(super) e4_extension: bool,
-    /// Whether software answers READ(16).
-    pub(super) read16_sram: bool,
+}
+
+impl UnitSurvey {
+    /// Whether an SSD is behind the bridge.
+    pub(super) const fn has_ssd(&self) -> bool {
+        matches!(self.behind, Some(Behind::Ssd(_)))
+    }
+}
+
+/// What [`BenchedUnit::ready_sram`] has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SramState {
     /// Whether the unit is initialised as by a GPU runtime.
     pub(super) is_initialised: bool,
-    /// What is behind the bridge on PCIe.
+    /// The most bytes of a READ(16) that software answers; `None` if none does, or if it was not asked.
+    pub(super) read16_max: Option<usize>,
+}
+
+/// A unit whose rows can be measured: what was found out about it, and what was changed for that.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreparedUnit {
+    /// The firmware's kind.
+    pub(super) state: BridgeState,
+    /// What it says of itself.
+    pub(super) survey: UnitSurvey,
+    /// What is behind the bridge on PCIe; `None` if no path needs it.
     pub(super) devices: Option<PcieDevices>,
     /// The pattern of the checks.
     pub(super) pattern: Vec<u8>,
+    /// How its SRAM was made ready.
+    pub(super) sram: SramState,
     /// Results of the checks.
     pub(super) integrity: Integrity,
     /// What was in the memory behind the bridge before the bench changed it.
     pub(super) memory_before: Option<Vec<u8>>,
 }
 
-impl UnitSurvey {
+impl PreparedUnit {
+    /// Why a path can't be measured on this unit; `None` if it can.
+    pub(super) fn skip(&self, path: DataPath) -> Option<Skip> {
+        if !path.is_of(self.state) {
+            return Some(Skip::OtherFirmware);
+        }
+        if path == DataPath::Read16 && self.sram.read16_max.is_some() {
+            return None;
+        }
+        if let Some(&reason) = self.survey.skips.get(&path) {
+            return Some(reason);
+        }
+        let devices = self.devices.as_ref()?;
+        let is_missed = path.needs_memory() || (path == DataPath::ConfigRead && devices.function.is_none());
+        if is_missed { devices.memory.err() } else { None }
+    }
+
     /// Whether a path is selected, and not skipped on this unit.
     pub(super) fn runs(&self, path: DataPath, plan: &BenchPlan) -> bool {
-        plan.paths.contains(&path) && !self.skips.contains_key(&path)
+        plan.paths.contains(&path) && self.skip(path).is_none()
     }
 
     /// The points to measure: of the unit's firmware, and of selected paths that it lacks.
-    pub(super) fn points(&self, plan: &BenchPlan, firmware: BridgeState) -> Vec<Point> {
-        let depths = plan.depths_among(&self.depths);
-        let foreign = plan.paths.iter().copied().filter(|path| !path.is_of(firmware));
-        let own = DataPath::of(firmware).filter(|path| plan.paths.contains(path));
+    pub(super) fn points(&self, plan: &BenchPlan) -> Vec<Point> {
+        let depths = plan.depths_among(&self.survey.depths);
+        let foreign = plan.paths.iter().copied().filter(|path| !path.is_of(self.state));
+        let own = DataPath::of(self.state).filter(|path| plan.paths.contains(path));
         let mut points = Vec::new();
         for path in own.chain(foreign) {
-            let most = self.limits.get(&path).copied().unwrap_or(path.max_len());
+            let most = self.most_of(path);
             for size in plan.sizes_of(path).into_iter().map(|size| size.min(most)).filter(|size| *size > 0) {
                 for depth in path.depths(size, &depths) {
                     let point = Point { path, size, depth };
@@ -184,14 +217,17 @@ impl UnitSurvey {
         points
     }
 
+    /// The most bytes that a command of this path moves on this unit.
+    fn most_of(&self, path: DataPath) -> usize {
+        match self.sram.read16_max {
+            Some(most) if path == DataPath::Read16 => most,
+            _ => self.survey.limits.get(&path).copied().unwrap_or(path.max_len()),
+        }
+    }
+
     /// The memory behind the bridge that may be written.
     pub(super) fn memory(&self) -> Option<Memory> {
         self.devices.as_ref()?.memory.ok()
-    }
-
-    /// Whether an SSD is behind the bridge.
-    pub(super) const fn has_ssd(&self) -> bool {
-        matches!(self.behind, Some(Behind::Ssd(_)))
     }
 
     /// Whether the window shows the pattern's first 4 KiB.
@@ -206,7 +242,7 @@ impl UnitSurvey {
 
     /// What is behind the bridge, in words.
     pub(super) fn words(&self) -> String {
-        let behind = self.behind.as_ref().map(|behind| match behind {
+        let behind = self.survey.behind.as_ref().map(|behind| match behind {
             Behind::Ssd(what) => what.clone(),
             Behind::NoMedium => "no SSD".to_owned(),
             Behind::Initialised(why) | Behind::CannotTell(why) => format!("can't tell: {why}"),

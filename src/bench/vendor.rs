@@ -19,7 +19,7 @@ use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
 use super::pcie::{self, Memory};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
-use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, PreparedUnit, SramState, UnitSurvey};
 use crate::unit::{Purpose, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
@@ -80,11 +80,12 @@ impl BenchedUnit for Bridge {
         &mut self,
         device: &str,
         plan: &BenchPlan,
-        known: &mut UnitSurvey,
+        known: &PreparedUnit,
         progress: &mut dyn Progress<BenchEvent>,
-    ) -> Result<(), AnyFailure> {
-        if known.has_ssd() || ![DataPath::Write16, DataPath::Read16].iter().any(|path| known.runs(*path, plan)) {
-            return Ok(());
+    ) -> Result<SramState, AnyFailure> {
+        let uses_sram = known.runs(DataPath::Write16, plan) || known.runs(DataPath::Read16, plan);
+        if known.survey.has_ssd() || !uses_sram {
+            return Ok(SramState::default());
         }
         // Refuse an unknown version before reporting an initialisation that only a restart undoes.
         self.variables()?;
@@ -94,15 +95,9 @@ impl BenchedUnit for Bridge {
         }
         progress.event(BenchEvent::Initialising);
         self.initialise()?;
-        known.is_initialised = true;
-        if plan.paths.contains(&DataPath::Read16) {
-            known.read16_sram = is_read_by_software(self, plan.effort.timeout)?;
-        }
-        if known.read16_sram {
-            known.skips.remove(&DataPath::Read16);
-            known.limits.insert(DataPath::Read16, READ16_SRAM_MAX);
-        }
-        Ok(())
+        let asks_read16 = plan.paths.contains(&DataPath::Read16);
+        let has_read16 = asks_read16 && is_read_by_software(self, plan.effort.timeout)?;
+        Ok(SramState { is_initialised: true, read16_max: has_read16.then_some(READ16_SRAM_MAX) })
     }
 
     fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
@@ -117,20 +112,17 @@ impl BenchedUnit for Bridge {
         Ok(self.free_slots(piece.len()).map_err(AnyFailure::from)?)
     }
 
-    fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt> {
+    fn read_sram(&mut self, path: DataPath, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt> {
+        if path == DataPath::Read16 {
+            let (command, len) = (Command::Read16 { lba: 0, blocks: (buffer.len() / BLOCK_LEN) as u32 }, buffer.len());
+            return exchange(self, command, DataPhase::In(buffer), len, timeout);
+        }
         for (step, piece) in buffer.chunks_mut(E4_STEP).enumerate() {
             let (from, len) = (XdataAddress::SRAM_WINDOW.plus((step * E4_STEP) as u16), piece.len());
             let command = Command::XdataRead { from, len: len as u16 };
             exchange(self, command, DataPhase::In(piece), len, timeout)?;
         }
         Ok(())
-    }
-
-    fn read16_sram(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Halt> {
-        let len = buffer.len().min(READ16_SRAM_MAX);
-        let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
-        exchange(self, command, DataPhase::In(&mut buffer[..len]), len, timeout)?;
-        Ok(len)
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), PcieError> {
@@ -146,12 +138,12 @@ impl BenchedUnit for Bridge {
     fn measure(
         &mut self,
         point: Point,
-        known: &UnitSurvey,
+        known: &PreparedUnit,
         effort: Effort,
         interrupt: Interrupt<'_>,
     ) -> Result<Outcome, AnyFailure> {
         let Point { path, depth, .. } = point;
-        let returns_sram = path.reads_window() || (path == DataPath::Read16 && known.read16_sram);
+        let returns_sram = path.reads_window() || (path == DataPath::Read16 && known.sram.read16_max.is_some());
         repeat(self, effort, interrupt, |bridge, tally, until| {
             let mut stream = Stream {
                 point,

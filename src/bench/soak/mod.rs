@@ -19,7 +19,7 @@ use super::path::{BenchPlan, DataPath, Effort, WINDOW_LEN};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
 use super::run;
-use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, UnitSurvey};
+use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, PreparedUnit};
 use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
@@ -98,7 +98,7 @@ struct Soak<'a> {
 impl Soak<'_> {
     /// Surveys, initialises and checks a unit. Tries again if that fails, or if more paths fail their check than
     /// before: a temporary error is counted, but leaves no path out of the soak.
-    fn prepare(&mut self, mut subject: Live) -> Result<(Live, UnitSurvey), AnyFailure> {
+    fn prepare(&mut self, mut subject: Live) -> Result<(Live, PreparedUnit), AnyFailure> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(DataPath::of(self.firmware.state), effort, seed);
@@ -136,7 +136,7 @@ impl Soak<'_> {
 
     /// Checks the paths again while more of them fail than before. A path that keeps failing is reported as left out,
     /// not as an error.
-    fn check_again(&mut self, subject: &mut dyn BenchedUnit, known: &mut UnitSurvey) {
+    fn check_again(&mut self, subject: &mut dyn BenchedUnit, known: &mut PreparedUnit) {
         let mut failed = Vec::new();
         for _ in 1..ATTEMPTS {
             let left_out = left_out(self.firmware, known);
@@ -159,7 +159,7 @@ impl Soak<'_> {
 
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
     /// `open` is dropped before it is opened again.
-    fn go_on(&mut self, open: &mut Option<Live>, known: &mut UnitSurvey) -> Ended {
+    fn go_on(&mut self, open: &mut Option<Live>, known: &mut PreparedUnit) -> Ended {
         tracing::info!("the soak begins");
         self.tally.begin();
         let mut last_event = Instant::now();
@@ -204,9 +204,9 @@ impl Soak<'_> {
 }
 
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
-fn revive(subject: &mut dyn BenchedUnit, known: &UnitSurvey, path: DataPath, tally: &mut SoakTally) -> bool {
+fn revive(subject: &mut dyn BenchedUnit, known: &PreparedUnit, path: DataPath, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
-        let Err(error) = subject.revive(known.is_initialised) else { return true };
+        let Err(error) = subject.revive(known.sram.is_initialised) else { return true };
         if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
             return false;
         }
@@ -215,7 +215,7 @@ fn revive(subject: &mut dyn BenchedUnit, known: &UnitSurvey, path: DataPath, tal
 }
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
-fn left_out(firmware: BenchedFirmware, known: &UnitSurvey) -> Vec<LeftOut> {
+fn left_out(firmware: BenchedFirmware, known: &PreparedUnit) -> Vec<LeftOut> {
     let BenchedFirmware { fills_sram, memory_paths: [write, _], .. } = firmware;
     let failed = |path| known.integrity.of(path).filter(|outcome| outcome.is_failure()).cloned();
     let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
@@ -225,7 +225,7 @@ fn left_out(firmware: BenchedFirmware, known: &UnitSurvey) -> Vec<LeftOut> {
 /// Moves data once through each path that works.
 fn round(
     subject: &mut dyn BenchedUnit,
-    known: &UnitSurvey,
+    known: &PreparedUnit,
     sent: &[u8],
     timeout: Duration,
     tally: &mut SoakTally,
@@ -239,11 +239,12 @@ fn round(
         tally.moved(fills_sram, sent.len(), 0);
     }
     let window = &mut found[..WINDOW_LEN];
-    subject.read_window(window, timeout).map_err(at(DataPath::E4Stock))?;
+    subject.read_sram(DataPath::E4Stock, window, timeout).map_err(at(DataPath::E4Stock))?;
     came_back(DataPath::E4Stock, if fills { Some(sent) } else { None }, window, tally);
-    if fills && known.read16_sram {
-        let len = subject.read16_sram(&mut found, timeout).map_err(at(DataPath::Read16))?;
-        came_back(DataPath::Read16, Some(sent), &found[..len], tally);
+    if fills && let Some(most) = known.sram.read16_max {
+        let read = &mut found[..most];
+        subject.read_sram(DataPath::Read16, read, timeout).map_err(at(DataPath::Read16))?;
+        came_back(DataPath::Read16, Some(sent), read, tally);
     }
     if let Some(memory) = known.memory()
         && known.memory_holds()
@@ -272,7 +273,7 @@ fn came_back(path: DataPath, sent: Option<&[u8]>, found: &[u8], tally: &mut Soak
 ///
 /// # Errors
 /// The last of several attempts, between which the unit is recovered.
-fn read_registers(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Result<Vec<PcieErrors>, PcieError> {
+fn read_registers(subject: &mut dyn BenchedUnit, known: &PreparedUnit) -> Result<Vec<PcieErrors>, PcieError> {
     if known.devices.as_ref().is_none_or(|devices| devices.function.is_none()) {
         return Ok(Vec::new());
     }
@@ -284,7 +285,7 @@ fn read_registers(subject: &mut dyn BenchedUnit, known: &UnitSurvey) -> Result<V
             outcome => return outcome,
         }
         // If this fails, so does the next attempt.
-        let _ = subject.revive(known.is_initialised);
+        let _ = subject.revive(known.sram.is_initialised);
     }
 }
 

@@ -22,6 +22,8 @@ use super::pipes::{self, Endpoint, PipeError, Pipes, Reaped, TransferEnd, Transf
 use super::transport::{CommandEnd, DataPhase, Job, JobData, Workload};
 use super::{Transport, TransportKind, log};
 
+/// Name of the queue's activity in errors.
+const QUEUE: &str = "the queue";
 /// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";
 /// Maximum number of commands in flight. The chip has one more slot, because it may still hold a command whose end
@@ -33,6 +35,12 @@ const STATUS_LEN: usize = 1024;
 const DATA_AFTER_STATUS: Duration = Duration::from_millis(500);
 /// Time limit of one of the engine's own commands.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that a cancelled transfer may take to return.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that the host controller may take to return cancelled transfers.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum wait if no transfer in flight has an earlier deadline.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The UAS engine over a device's pipes.
 #[derive(Debug)]
@@ -51,6 +59,7 @@ pub struct Uas<P> {
     in_flight: usize,
 }
 
+/// Purpose of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// One of the transfers of this slot.
@@ -58,9 +67,60 @@ enum Role {
     SharedStatus,
 }
 
-/// Number of commands that can be in flight, at most `most`. `streams` is 0 if the pipes have none.
-fn depth_with(streams: usize, most: usize) -> usize {
-    if streams == 0 { most } else { (streams - 1).clamp(1, most) }
+/// Part of a command that a transfer moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandPart {
+    Command,
+    Data,
+    Status,
+}
+
+/// A tag's transfers and command.
+#[derive(Debug)]
+struct UasSlot {
+    /// The transfers, indexed by [`CommandPart`]. Without streams all slots share the status's.
+    transfers: [TransferId; 3],
+    busy: Option<Busy>,
+}
+
+impl UasSlot {
+    /// Records that one of the transfers is back. Returns its command in flight, if there is one.
+    fn take_back(&mut self, part: CommandPart) -> Option<&mut Busy> {
+        let busy = self.busy.as_mut()?;
+        busy.is_out[part as usize] = false;
+        Some(busy)
+    }
+}
+
+/// A command in flight.
+#[derive(Debug)]
+struct Busy {
+    job: Job,
+    /// Start time, if the workload is timed.
+    started: Option<Instant>,
+    /// Deadline, set when the engine first waits for the command: reading the clock can cost as much as a transfer.
+    deadline: Option<Instant>,
+    timeout: Duration,
+    /// Whether a transfer is in flight, indexed by [`CommandPart`].
+    is_out: [bool; 3],
+    moved: usize,
+    end: Option<(ScsiStatus, Option<Sense>)>,
+    data_was_ready: bool,
+    /// Whether the command's transfers were cancelled.
+    is_cancelled: bool,
+}
+
+impl Busy {
+    /// Records that the command's transfers were cancelled.
+    fn cancel(&mut self, now: Instant) {
+        self.is_cancelled = true;
+        self.deadline = Some(now + CANCEL_TIMEOUT);
+    }
+
+    /// Whether the status has arrived and every transfer is back.
+    fn has_ended(&self) -> bool {
+        self.end.is_some() && !self.is_out.contains(&true)
+    }
 }
 
 impl<P> Uas<P> {
@@ -347,38 +407,6 @@ impl<P: Pipes> Transport for Uas<P> {
     }
 }
 
-const fn tag_of(slot: usize) -> Tag {
-    Tag(slot as u16 + 1)
-}
-
-const fn tag_in(unit: &StatusIu) -> Tag {
-    match unit {
-        StatusIu::Sense { tag, .. }
-        | StatusIu::Response { tag, .. }
-        | StatusIu::ReadReady(tag)
-        | StatusIu::WriteReady(tag) => *tag,
-    }
-}
-
-/// Meaning of a response code: UAS-3, table 20.
-const fn response_meaning(code: u8) -> &'static str {
-    match code {
-        0x00 => "task management complete, though none was requested",
-        0x02 => "invalid information unit",
-        0x04 => "task management function not supported",
-        0x05 => "task management function failed",
-        0x08 => "task management succeeded, though none was requested",
-        0x09 => "incorrect logical unit number",
-        0x0A => "overlapped tag",
-        _ => "a response code that the standard does not know",
-    }
-}
-
-/// Maximum wait if no transfer in flight has an earlier deadline.
-const IDLE: Duration = Duration::from_secs(1);
-/// Name of the queue's activity in errors.
-const QUEUE: &str = "the queue";
-
 impl<P: Pipes> Uas<P> {
     fn run_queue(
         &mut self,
@@ -490,68 +518,6 @@ impl<P: Pipes> Uas<P> {
     }
 }
 
-/// Time that a cancelled transfer may take to return.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Part of a command that a transfer moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CommandPart {
-    Command,
-    Data,
-    Status,
-}
-
-/// A tag's transfers and command.
-#[derive(Debug)]
-struct UasSlot {
-    /// The transfers, indexed by [`CommandPart`]. Without streams all slots share the status's.
-    pub transfers: [TransferId; 3],
-    pub busy: Option<Busy>,
-}
-
-impl UasSlot {
-    /// Records that one of the transfers is back. Returns its command in flight, if there is one.
-    pub fn take_back(&mut self, part: CommandPart) -> Option<&mut Busy> {
-        let busy = self.busy.as_mut()?;
-        busy.is_out[part as usize] = false;
-        Some(busy)
-    }
-}
-
-/// A command in flight.
-#[derive(Debug)]
-struct Busy {
-    pub job: Job,
-    /// Start time, if the workload is timed.
-    pub started: Option<Instant>,
-    /// Deadline, set when the engine first waits for the command: reading the clock can cost as much as a transfer.
-    pub deadline: Option<Instant>,
-    pub timeout: Duration,
-    /// Whether a transfer is in flight, indexed by [`CommandPart`].
-    pub is_out: [bool; 3],
-    pub moved: usize,
-    pub end: Option<(ScsiStatus, Option<Sense>)>,
-    pub data_was_ready: bool,
-    /// Whether the command's transfers were cancelled.
-    pub is_cancelled: bool,
-}
-
-impl Busy {
-    /// Records that the command's transfers were cancelled.
-    pub fn cancel(&mut self, now: Instant) {
-        self.is_cancelled = true;
-        self.deadline = Some(now + CANCEL_TIMEOUT);
-    }
-
-    /// Whether the status has arrived and every transfer is back.
-    pub fn has_ended(&self) -> bool {
-        self.end.is_some() && !self.is_out.contains(&true)
-    }
-}
-
-/// Time that the host controller may take to return cancelled transfers.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
 impl<P: Pipes> Uas<P> {
     /// Ends everything in flight after an error. Returns the error to report: this one, or that the unit went away
     /// meanwhile.
@@ -625,5 +591,37 @@ impl<P: Pipes> Uas<P> {
             Some(Role::SharedStatus) => self.is_shared_status_out = false,
             None => {}
         }
+    }
+}
+
+/// Number of commands that can be in flight, at most `most`. `streams` is 0 if the pipes have none.
+fn depth_with(streams: usize, most: usize) -> usize {
+    if streams == 0 { most } else { (streams - 1).clamp(1, most) }
+}
+
+const fn tag_of(slot: usize) -> Tag {
+    Tag(slot as u16 + 1)
+}
+
+const fn tag_in(unit: &StatusIu) -> Tag {
+    match unit {
+        StatusIu::Sense { tag, .. }
+        | StatusIu::Response { tag, .. }
+        | StatusIu::ReadReady(tag)
+        | StatusIu::WriteReady(tag) => *tag,
+    }
+}
+
+/// Meaning of a response code: UAS-3, table 20.
+const fn response_meaning(code: u8) -> &'static str {
+    match code {
+        0x00 => "task management complete, though none was requested",
+        0x02 => "invalid information unit",
+        0x04 => "task management function not supported",
+        0x05 => "task management function failed",
+        0x08 => "task management succeeded, though none was requested",
+        0x09 => "incorrect logical unit number",
+        0x0A => "overlapped tag",
+        _ => "a response code that the standard does not know",
     }
 }

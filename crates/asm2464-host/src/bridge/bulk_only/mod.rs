@@ -23,6 +23,8 @@ use super::{Transport, TransportKind, log};
 const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit of REQUEST SENSE. It follows the command, whose own deadline may be used up.
 const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that the host controller may take to return cancelled transfers.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The Bulk-Only engine over a device's pipes.
 ///
@@ -35,16 +37,48 @@ const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct BulkOnly<P> {
     pipes: P,
     tag: u32,
-    /// The transfers, indexed by [`TransferPurpose`].
-    lanes: [TransferLane; TransferPurpose::COUNT],
+    /// The transfers, indexed by [`CommandPart`].
+    lanes: [TransferLane; 4],
     /// The unit has left the bus. If it comes back, it is another device.
     is_gone: bool,
+}
+
+/// Part of a command that a transfer moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandPart {
+    Wrapper,
+    Data,
+    /// The data of the engine's own REQUEST SENSE.
+    Sense,
+    Status,
+}
+
+/// A transfer and its state.
+#[derive(Debug)]
+struct TransferLane {
+    transfer: TransferId,
+    state: LaneState,
+    /// Bytes moved when the transfer was last in flight, however it ended.
+    moved: usize,
+}
+
+#[derive(Debug)]
+enum LaneState {
+    Idle,
+    InFlight,
+    Back(TransferEnd),
+}
+
+impl TransferLane {
+    const fn is_in_flight(&self) -> bool {
+        matches!(self.state, LaneState::InFlight)
+    }
 }
 
 /// The data of one command wrapper: its transfer, its endpoint and its length.
 #[derive(Debug, Clone, Copy)]
 struct Move {
-    part: TransferPurpose,
+    part: CommandPart,
     endpoint: Endpoint,
     len: usize,
 }
@@ -55,21 +89,23 @@ impl<P: Pipes> BulkOnly<P> {
     /// # Errors
     /// [`PipeError`] if the transfers can't be allocated.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
-        let mut lane = |capacity: usize| pipes.add_transfer(capacity).map(TransferLane::new);
-        // In the order of `TransferPurpose`.
+        let mut lane = |capacity: usize| -> Result<TransferLane, PipeError> {
+            Ok(TransferLane { transfer: pipes.add_transfer(capacity)?, state: LaneState::Idle, moved: 0 })
+        };
+        // In the order of `CommandPart`.
         let lanes = [lane(CBW_LEN)?, lane(0)?, lane(SENSE_LEN.into())?, lane(CSW_LEN)?];
         Ok(Self { pipes, tag: 0, lanes, is_gone: false })
     }
 
     /// Runs one command with its data. Fetches sense data if it failed.
     fn command(&mut self, lun: Lun, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<CommandEnd, TransportError> {
-        let data = data.transfer().map(|(endpoint, len)| Move { part: TransferPurpose::Data, endpoint, len });
+        let data = data.transfer().map(|(endpoint, len)| Move { part: CommandPart::Data, endpoint, len });
         let (transferred, has_passed) = self.transaction(lun, cdb, data, timeout)?;
         if has_passed {
             return Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
         }
         // Use a separate transfer: the command's data is still in the other.
-        let data = Move { part: TransferPurpose::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
+        let data = Move { part: CommandPart::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
         let request_sense = Command::RequestSense { len: SENSE_LEN }.cdb();
         let (len, has_sense) = self.transaction(lun, &request_sense, Some(data), SENSE_TIMEOUT)?;
         let sense = if has_sense { Sense::parse(&self.buffer(data.part)[..len]) } else { None };
@@ -95,7 +131,7 @@ impl<P: Pipes> BulkOnly<P> {
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag: self.tag, transfer_length, direction, lun: lun.into(), cdb: *cdb };
-        let transfer = self.transfer(TransferPurpose::Wrapper);
+        let transfer = self.transfer(CommandPart::Wrapper);
         self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| error.during(cdb.name()))?;
 
         // A device stalls the OUT pipe on a wrapper that it can't take (6.6.1). It has not begun the command then, so
@@ -112,7 +148,7 @@ impl<P: Pipes> BulkOnly<P> {
     /// Submits all three transfers, and waits until the device has taken the first. Returns the bytes that it took.
     fn send(&mut self, data: Option<Move>, deadline: Instant) -> Result<usize, PipeError> {
         self.submit_all(data)?;
-        self.wait(TransferPurpose::Wrapper, deadline)
+        self.wait(CommandPart::Wrapper, deadline)
     }
 
     /// Waits for the data and the status, and checks that the status is meaningful (6.3.2): it has this command's tag
@@ -186,7 +222,7 @@ impl<P: Pipes> BulkOnly<P> {
         let mut stalled = false;
         let mut empty = false;
         let received = loop {
-            match self.wait(TransferPurpose::Status, deadline) {
+            match self.wait(CommandPart::Status, deadline) {
                 // A device may end data that fills whole packets with an empty packet, which then arrives here.
                 Ok(0) if !empty => empty = true,
                 Ok(received) => break received,
@@ -198,7 +234,7 @@ impl<P: Pipes> BulkOnly<P> {
             }
             self.submit_status()?;
         };
-        let status = &self.buffer(TransferPurpose::Status)[..received];
+        let status = &self.buffer(CommandPart::Status)[..received];
         CommandStatusWrapper::parse(status).map_err(TransportErrorKind::BadStatus)
     }
 
@@ -264,10 +300,10 @@ impl<P: Pipes> Transport for BulkOnly<P> {
             return Err(if self.is_gone { PipeError::Disconnected.during(PREPARING) } else { still_in_flight() });
         }
         let len = workload.buffer_len();
-        let data = self.transfer(TransferPurpose::Data);
+        let data = self.transfer(CommandPart::Data);
         self.pipes.reserve(data, len).map_err(|error| error.during(PREPARING))?;
         let is_timed = workload.is_timed() || log::is_on();
-        while let Some(job) = workload.next(&mut self.buffer(TransferPurpose::Data)[..len]) {
+        while let Some(job) = workload.next(&mut self.buffer(CommandPart::Data)[..len]) {
             let job = job.clamped(len);
             let started = is_timed.then(Instant::now);
             let completion = self.command(job.lun, &job.cdb, job.data, timeout).inspect_err(|error| {
@@ -275,9 +311,9 @@ impl<P: Pipes> Transport for BulkOnly<P> {
                 self.is_gone |= error.is_gone();
             })?;
             let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
-            log::answered(&job, &completion, self.buffer(TransferPurpose::Data), elapsed);
+            log::answered(&job, &completion, self.buffer(CommandPart::Data), elapsed);
             let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };
-            let data = &self.buffer(TransferPurpose::Data)[..brought];
+            let data = &self.buffer(CommandPart::Data)[..brought];
             if !workload.complete(&job, &completion, data, elapsed) {
                 break;
             }
@@ -301,65 +337,22 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     }
 }
 
-/// Time that the host controller may take to return cancelled transfers.
-const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Purpose of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TransferPurpose {
-    Wrapper,
-    Data,
-    /// The data of the engine's own REQUEST SENSE.
-    Sense,
-    Status,
-}
-
-impl TransferPurpose {
-    pub const COUNT: usize = 4;
-}
-
-/// A transfer and its state.
-#[derive(Debug)]
-struct TransferLane {
-    transfer: TransferId,
-    state: LaneState,
-    /// Bytes moved when the transfer was last in flight, however it ended.
-    pub moved: usize,
-}
-
-#[derive(Debug)]
-enum LaneState {
-    Idle,
-    InFlight,
-    Back(TransferEnd),
-}
-
-impl TransferLane {
-    pub const fn new(transfer: TransferId) -> Self {
-        Self { transfer, state: LaneState::Idle, moved: 0 }
-    }
-
-    pub const fn is_in_flight(&self) -> bool {
-        matches!(self.state, LaneState::InFlight)
-    }
-}
-
 impl<P: Pipes> BulkOnly<P> {
-    const fn lane(&mut self, part: TransferPurpose) -> &mut TransferLane {
+    const fn lane(&mut self, part: CommandPart) -> &mut TransferLane {
         &mut self.lanes[part as usize]
     }
 
-    const fn transfer(&self, part: TransferPurpose) -> TransferId {
+    const fn transfer(&self, part: CommandPart) -> TransferId {
         self.lanes[part as usize].transfer
     }
 
     /// Buffer of a part's transfer; empty while it is in flight.
-    fn buffer(&mut self, part: TransferPurpose) -> &mut [u8] {
+    fn buffer(&mut self, part: CommandPart) -> &mut [u8] {
         let transfer = self.transfer(part);
         self.pipes.buffer(transfer)
     }
 
-    fn submit(&mut self, part: TransferPurpose, endpoint: Endpoint, len: usize) -> Result<(), PipeError> {
+    fn submit(&mut self, part: CommandPart, endpoint: Endpoint, len: usize) -> Result<(), PipeError> {
         let transfer = self.transfer(part);
         self.pipes.submit(transfer, endpoint, 0, len)?;
         self.lane(part).state = LaneState::InFlight;
@@ -367,12 +360,12 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     fn submit_status(&mut self) -> Result<(), PipeError> {
-        self.submit(TransferPurpose::Status, Endpoint::DataIn, CSW_LEN)
+        self.submit(CommandPart::Status, Endpoint::DataIn, CSW_LEN)
     }
 
     /// Submits the whole command, in the order in which its pipes move it.
     fn submit_all(&mut self, data: Option<Move>) -> Result<(), PipeError> {
-        self.submit(TransferPurpose::Wrapper, Endpoint::DataOut, CBW_LEN)?;
+        self.submit(CommandPart::Wrapper, Endpoint::DataOut, CBW_LEN)?;
         if let Some(Move { part, endpoint, len }) = data {
             self.submit(part, endpoint, len)?;
         }
@@ -381,7 +374,7 @@ impl<P: Pipes> BulkOnly<P> {
 
     /// Waits for one of the parts and returns the bytes moved. Records other parts as they return. Takes transfers that
     /// are already back even after the deadline, because the process may have been suspended meanwhile.
-    fn wait(&mut self, part: TransferPurpose, deadline: Instant) -> Result<usize, PipeError> {
+    fn wait(&mut self, part: CommandPart, deadline: Instant) -> Result<usize, PipeError> {
         loop {
             let lane = self.lane(part);
             if !lane.is_in_flight() {
@@ -414,7 +407,7 @@ impl<P: Pipes> BulkOnly<P> {
     /// Cancels the status transfer. If it has received a status after all, keeps it and returns `true`.
     fn withdraw_status(&mut self) -> Result<bool, PipeError> {
         self.withdraw()?;
-        let lane = self.lane(TransferPurpose::Status);
+        let lane = self.lane(CommandPart::Status);
         let has_status = lane.moved > 0 && matches!(lane.state, LaneState::Back(TransferEnd::Completed));
         if !has_status {
             lane.state = LaneState::Idle;

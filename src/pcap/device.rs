@@ -85,15 +85,13 @@ impl CapturedDevice {
     /// Records that a transfer has ended. `length` bytes moved; `data` are those that came from the device.
     pub fn complete(&self, urb: Urb, end: &TransferEnd, length: usize, data: &[u8]) {
         let (event, status) = (UsbmonEvent::Completion, status(end));
-        let (device, bus) = (self.address, self.bus);
-        self.capture.record(UsbmonHeader { event, device, bus, setup: None, status, ..urb.0 }, length, data);
+        self.capture.record(UsbmonHeader { event, setup: None, status, ..urb.0 }, length, data);
     }
 
     /// Records that a transfer was not submitted: the system refused it.
     pub fn refuse(&self, urb: Urb, error: &PipeError) {
         let (event, status) = (UsbmonEvent::SubmissionError, status(&TransferEnd::Failed(error.clone())));
-        let (device, bus) = (self.address, self.bus);
-        self.capture.record(UsbmonHeader { event, device, bus, setup: None, status, ..urb.0 }, 0, &[]);
+        self.capture.record(UsbmonHeader { event, setup: None, status, ..urb.0 }, 0, &[]);
     }
 
     /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either

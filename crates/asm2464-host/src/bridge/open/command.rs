@@ -1,16 +1,13 @@
-//! The open firmware's control requests, their wire formats, and what C0's answer says; and streams of them: a workload
-//! gives one transfer after the other.
+//! The open firmware's control requests, their wire formats, and what C0's answer says.
 //!
 //! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
 
 use std::ops::{Range, RangeInclusive};
-use std::time::Duration;
 
 use asm2464::scsi::{XdataAddress, opcode};
 use asm2464::sram::{SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{COMPLETION_LEN, Tlp};
 
-use super::error::ControlError;
 use crate::bridge::pipes::{Endpoint, SETUP_LEN};
 
 /// bmRequestType: vendor request to the device, with data to the host or from it.
@@ -91,7 +88,7 @@ pub enum OpenCommand {
 pub struct SramTransfer {
     /// Direction: `true` from the SRAM to the host, on 0x81; `false` from the host, on 0x02.
     pub to_host: bool,
-    /// The first slot, below [`SRAM_SLOTS`](asm2464::sram::SRAM_SLOTS).
+    /// The first slot, of 32.
     pub first_slot: u8,
     /// Number of sectors of [`SRAM_SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
     pub sectors: u16,
@@ -302,32 +299,4 @@ impl OpenRequest {
             (OpenJob::Bulk(endpoint, _), None) => Self::Bulk(endpoint),
         }
     }
-}
-
-/// A stream of transfers. The queue pulls the next one whenever another may be in flight.
-pub trait OpenWorkload {
-    /// Maximum number of bytes in a bulk transfer.
-    fn bulk_len(&self) -> usize {
-        0
-    }
-
-    /// Whether [`OpenWorkload::complete`] needs the time that each transfer took. Reading the clock is usually cheap,
-    /// but in a virtual machine without a stable TSC it costs as much as a transfer.
-    fn is_timed(&self) -> bool {
-        false
-    }
-
-    /// The next transfer, or `None` when there are no more.
-    fn next(&mut self) -> Option<OpenJob>;
-
-    /// Fills the buffer with the data of an [`OpenJob::Bulk`] to the unit. The buffer may still hold an earlier
-    /// transfer's data.
-    fn fill(&mut self, _buffer: &mut [u8]) {}
-
-    /// Reports the end of a transfer, in the order of submission. `data` is the received data, empty for data to the
-    /// unit, and shorter than requested where a build gives less (E4, C0). `elapsed` is the time from submission to end, or 0 if the workload is not timed.
-    ///
-    /// # Errors
-    /// Any error ends the stream and cancels the transfers in flight.
-    fn complete(&mut self, job: OpenJob, data: &[u8], elapsed: Duration) -> Result<(), ControlError>;
 }

@@ -19,19 +19,16 @@ use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SRAM_LEN, SRAM_SECTOR_LEN, SRAM_SLOT_LEN};
 use asm2464::tlp::{Completion, Tlp};
-use queue::{BulkWork, OneRequest, Tlps, XdataExchange};
 use tracing::info;
 
-use self::queue::{SramDma, TransferQueue};
+use self::queue::{BulkWork, OneRequest, SramDma, Tlps, TransferQueue, XdataExchange};
 use super::attached::BusSpeed;
 use super::pipes::{self, ControlPipes};
 use super::transport::DataPhase;
 
-pub use command::{
-    OpenCommand, OpenJob, OpenRequest, OpenWorkload, SUPPLY_LEN, SramTransfer, Supply, SupplyMeasurement, TLP_LEN,
-};
+pub use command::{OpenCommand, OpenJob, OpenRequest, SUPPLY_LEN, SramTransfer, Supply, SupplyMeasurement, TLP_LEN};
 pub use error::ControlError;
-pub use queue::MAX_DEPTH;
+pub use queue::{MAX_DEPTH, OpenWorkload};
 
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -343,7 +340,7 @@ impl OpenBridge {
             self.xdata_read(DMA_STATE, &mut status)?;
             match status[0] {
                 0 => return Ok(()),
-                status if std::time::Instant::now() >= until => {
+                status if Instant::now() >= until => {
                     return Err(ControlError::SramBusy { deadline: self.timeout, status });
                 }
                 _ => {}

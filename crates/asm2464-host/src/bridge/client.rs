@@ -1,5 +1,4 @@
-//! Typed commands over any transport; and sequences of E4 and E5, many in flight, to drive an engine in the chip, and those
-//! of a GPU runtime around WRITE(16).
+//! Typed commands over any transport, and the E5 writes of a GPU runtime around WRITE(16).
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use asm2464::scsi::{
 use tracing::info;
 
 use super::error::{CommandError, TransportError};
-use super::transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
+use super::transport::{AnyTransport, CommandEnd, DataPhase, Transport};
 
 /// Maximum number of bytes that E2 reads in one command. Source: E2's handler in image 240417.
 const FLASH_READ_MAX: usize = 0x1_0000;
@@ -73,7 +72,11 @@ impl Bridge {
     /// # Errors
     /// [`CommandError`] for any other refusal.
     pub fn is_ready(&mut self) -> Result<bool, CommandError> {
-        unless_not_ready(self.exactly(Command::TestUnitReady, DataPhase::None)).map(|ready| ready.is_some())
+        match self.exactly(Lun::ZERO, Command::TestUnitReady, DataPhase::None) {
+            Ok(()) => Ok(true),
+            Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads standard INQUIRY data.
@@ -85,10 +88,7 @@ impl Bridge {
     }
 
     /// As [`Bridge::inquiry`], of a logical unit that [`Bridge::luns`] returned.
-    ///
-    /// # Errors
-    /// As of [`Bridge::inquiry`].
-    pub fn inquiry_of(&mut self, lun: Lun) -> Result<Inquiry, CommandError> {
+    pub(super) fn inquiry_of(&mut self, lun: Lun) -> Result<Inquiry, CommandError> {
         let mut data = [0; INQUIRY_LEN as usize];
         let command = Command::Inquiry { len: INQUIRY_LEN };
         let found = self.settled(lun, command, DataPhase::In(&mut data))?;
@@ -112,7 +112,7 @@ impl Bridge {
     /// [`CommandError`]; sense 3/11/00 if the flash does not answer.
     pub fn read_config(&mut self, block: BlockIndex) -> Result<[u8; CONFIG_BLOCK_LEN], CommandError> {
         let mut data = [0; CONFIG_BLOCK_LEN];
-        self.exactly(Command::ConfigRead(block), DataPhase::In(&mut data))?;
+        self.exactly(Lun::ZERO, Command::ConfigRead(block), DataPhase::In(&mut data))?;
         Ok(data)
     }
 
@@ -121,7 +121,7 @@ impl Bridge {
     /// # Errors
     /// [`CommandError`].
     pub fn write_config(&mut self, block: BlockIndex, data: &[u8; CONFIG_BLOCK_LEN]) -> Result<(), CommandError> {
-        self.exactly(Command::ConfigWrite(block), DataPhase::Out(data))
+        self.exactly(Lun::ZERO, Command::ConfigWrite(block), DataPhase::Out(data))
     }
 
     /// E2: reads the first `buffer.len()` bytes of a part of the flash, at most 65,536.
@@ -131,7 +131,7 @@ impl Bridge {
     pub fn read_flash(&mut self, part: Part, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::FlashRead { part, len: buffer.len() as u32 };
         limited(&command, buffer.len(), buffer.len() <= FLASH_READ_MAX, "at most 65,536 bytes")?;
-        self.exactly(command, DataPhase::In(buffer))
+        self.exactly(Lun::ZERO, command, DataPhase::In(buffer))
     }
 
     /// E3: writes a part of the flash from its start, at most [`Part::max_len`] bytes.
@@ -142,7 +142,7 @@ impl Bridge {
         let command = Command::FlashWrite { part, len: data.len() as u32 };
         let limit = "at most 0xff00 bytes of part 1 and 0x10000 of part 2";
         limited(&command, data.len(), data.len() <= part.max_len(), limit)?;
-        self.exactly(command, DataPhase::Out(data))
+        self.exactly(Lun::ZERO, command, DataPhase::Out(data))
     }
 
     /// E4: reads XDATA. Stock firmware takes up to 255 bytes; with the length extension up to 4,096.
@@ -173,7 +173,7 @@ impl Bridge {
     /// # Errors
     /// [`CommandError`].
     pub fn xdata_write(&mut self, at: XdataAddress, value: u8) -> Result<(), CommandError> {
-        self.exactly(Command::XdataWrite { at, value }, DataPhase::None)
+        self.exactly(Lun::ZERO, Command::XdataWrite { at, value }, DataPhase::None)
     }
 
     /// Reads the version of the running firmware through E4.
@@ -199,7 +199,7 @@ impl Bridge {
     pub fn read16(&mut self, lba: u64, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::Read16 { lba, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         whole_blocks(&command, buffer.len())?;
-        self.exactly(command, DataPhase::In(buffer))
+        self.exactly(Lun::ZERO, command, DataPhase::In(buffer))
     }
 
     /// WRITE(16): writes whole blocks of 512 bytes. Overwrites an SSD behind the bridge.
@@ -209,7 +209,7 @@ impl Bridge {
     pub fn write16(&mut self, lba: u64, data: &[u8]) -> Result<(), CommandError> {
         let command = Command::Write16 { lba, blocks: (data.len() / BLOCK_LEN) as u32 };
         whole_blocks(&command, data.len())?;
-        self.exactly(command, DataPhase::Out(data))
+        self.exactly(Lun::ZERO, command, DataPhase::Out(data))
     }
 
     /// READ CAPACITY: reads the capacity; `None` if the logical unit has no medium (sense 2/3A).
@@ -218,7 +218,7 @@ impl Bridge {
     /// [`CommandError`] for any other refusal; NOT READY if there is a medium that is not ready.
     pub fn read_capacity(&mut self, lun: Lun) -> Result<Option<Capacity>, CommandError> {
         let mut data = [0; 8];
-        match self.exactly_on(lun, Command::ReadCapacity10, DataPhase::In(&mut data)) {
+        match self.exactly(lun, Command::ReadCapacity10, DataPhase::In(&mut data)) {
             Err(error) if error.sense().is_some_and(Sense::is_no_medium) => return Ok(None),
             outcome => outcome?,
         }
@@ -227,7 +227,7 @@ impl Bridge {
             return Ok(capacity);
         }
         let mut data = [0; 32];
-        self.exactly_on(lun, Command::ReadCapacity16, DataPhase::In(&mut data))?;
+        self.exactly(lun, Command::ReadCapacity16, DataPhase::In(&mut data))?;
         Ok(Capacity::parse16(&data))
     }
 
@@ -237,7 +237,7 @@ impl Bridge {
     /// [`CommandError`]; without an SSD the unit refuses or does not answer.
     pub fn identify(&mut self) -> Result<[u8; IDENTIFY_LEN], CommandError> {
         let mut data = [0; IDENTIFY_LEN];
-        self.exactly(Command::NvmeIdentifyController, DataPhase::In(&mut data))?;
+        self.exactly(Lun::ZERO, Command::NvmeIdentifyController, DataPhase::In(&mut data))?;
         Ok(data)
     }
 
@@ -248,135 +248,10 @@ impl Bridge {
     /// [`CommandError`] if the unit refuses or does not answer.
     pub fn reset(&mut self, mode: ResetMode) -> Result<(), CommandError> {
         self.version = None;
-        match self.exactly(Command::Reset(mode), DataPhase::None) {
+        match self.exactly(Lun::ZERO, Command::Reset(mode), DataPhase::None) {
             Err(CommandError::Transport(error)) if error.is_gone() => Ok(()),
             other => other,
         }
-    }
-
-    /// Runs one command with any data. A CHECK CONDITION is a [`CommandEnd`] here.
-    ///
-    /// # Errors
-    /// [`TransportError`] if the wire failed.
-    pub fn execute(
-        &mut self,
-        command: Command,
-        data: DataPhase<'_>,
-        timeout: Duration,
-    ) -> Result<CommandEnd, TransportError> {
-        self.execute_on(Lun::ZERO, command, data, timeout)
-    }
-
-    /// As [`Bridge::execute`], for a logical unit that [`Bridge::luns`] returned.
-    ///
-    /// # Errors
-    /// As of [`Bridge::execute`].
-    pub(super) fn execute_on(
-        &mut self,
-        lun: Lun,
-        command: Command,
-        data: DataPhase<'_>,
-        timeout: Duration,
-    ) -> Result<CommandEnd, TransportError> {
-        self.transport.execute_on(lun, &command.cdb(), data, timeout)
-    }
-
-    /// Runs a command that moves all of this data.
-    fn exactly(&mut self, command: Command, data: DataPhase<'_>) -> Result<(), CommandError> {
-        self.exactly_on(Lun::ZERO, command, data)
-    }
-
-    fn exactly_on(&mut self, lun: Lun, command: Command, data: DataPhase<'_>) -> Result<(), CommandError> {
-        let expected = data.len();
-        let found = self.settled(lun, command, data)?;
-        if found == expected {
-            Ok(())
-        } else {
-            Err(CommandError::Short { command: command.name().to_owned(), expected, found })
-        }
-    }
-
-    /// Sends a command until the answer is not UNIT ATTENTION. Returns the bytes moved.
-    fn settled(&mut self, lun: Lun, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
-        let timeout = match command {
-            Command::FlashRead { .. } => FLASH_READ_TIMEOUT,
-            Command::ConfigWrite(_) | Command::FlashWrite { .. } if self.state != BridgeState::BootLoader => {
-                FLASH_WRITE_TIMEOUT
-            }
-            _ => self.timeout(),
-        };
-        let cdb = command.cdb();
-        let mut attentions = 0;
-        loop {
-            let completion = self.transport.execute_on(lun, &cdb, data.reborrow(), timeout)?;
-            match (completion.status, completion.sense) {
-                (ScsiStatus::Good, _) => return Ok(completion.transferred),
-                (ScsiStatus::CheckCondition, Some(sense))
-                    if sense.key == SenseKey::UNIT_ATTENTION && attentions < ATTENTIONS =>
-                {
-                    attentions += 1;
-                    info!("{}: {sense}: sent again", cdb.name());
-                }
-                (status, sense) => return Err(CommandError::of_status(&cdb, status, sense)),
-            }
-        }
-    }
-}
-
-/// `None` if the unit answered NOT READY.
-fn unless_not_ready<T>(outcome: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
-    match outcome {
-        Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => Ok(None),
-        outcome => outcome.map(Some),
-    }
-}
-
-fn malformed(command: &Command, error: &ParseError) -> CommandError {
-    CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() }
-}
-
-fn limited(command: &Command, found: usize, fits: bool, limit: &'static str) -> Result<(), CommandError> {
-    if fits { Ok(()) } else { Err(CommandError::Length { command: command.name().to_owned(), limit, found }) }
-}
-
-fn whole_blocks(command: &Command, found: usize) -> Result<(), CommandError> {
-    let fits = found != 0 && found.is_multiple_of(BLOCK_LEN);
-    limited(command, found, fits, "whole blocks of 512 bytes")
-}
-
-/// One step of a sequence.
-#[derive(Debug)]
-pub enum XdataStep<'a> {
-    /// E5: writes one byte.
-    Write(XdataAddress, u8),
-    /// E4: reads at most 255 bytes.
-    Read(XdataAddress, &'a mut [u8]),
-}
-
-impl Bridge {
-    /// Carries out these steps in order, with as many in flight as the transport allows. The firmware executes commands
-    /// in the order of arrival; the GPU runtime relies on this for the same sequences.
-    ///
-    /// # Errors
-    /// [`CommandError`] of the first step that failed. Later steps may have been carried out.
-    pub fn xdata_steps(&mut self, steps: &mut [XdataStep<'_>]) -> Result<(), CommandError> {
-        let timeout = self.timeout();
-        let depth = self.transport_mut().max_depth();
-        let mut script = Script { steps, next: 0, failure: None };
-        self.transport_mut().run(&mut script, depth, timeout)?;
-        script.failure.map_or(Ok(()), Err)
-    }
-
-    /// E5: writes these bytes in order, with as many commands in flight as the transport allows.
-    ///
-    /// # Errors
-    /// As for [`Bridge::xdata_steps`].
-    pub fn xdata_write_all(
-        &mut self,
-        writes: impl IntoIterator<Item = (XdataAddress, u8)>,
-    ) -> Result<(), CommandError> {
-        let mut steps: Vec<_> = writes.into_iter().map(|(at, value)| XdataStep::Write(at, value)).collect();
-        self.xdata_steps(&mut steps)
     }
 
     /// Whether E4 gives more than 255 bytes, by [`LONG_READ`]; `None` if the firmware refuses that command.
@@ -430,49 +305,69 @@ impl Bridge {
         let mut all = freeing(written).chain(variables.counters());
         all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
-}
 
-struct Script<'a, 'b> {
-    steps: &'a mut [XdataStep<'b>],
-    next: usize,
-    failure: Option<CommandError>,
-}
-
-impl Workload for Script<'_, '_> {
-    fn buffer_len(&self) -> usize {
-        let lens = self.steps.iter().map(|step| match step {
-            XdataStep::Write(..) => 0,
-            XdataStep::Read(_, buffer) => buffer.len(),
-        });
-        lens.max().unwrap_or(0)
+    /// Runs one command with any data. A CHECK CONDITION is a [`CommandEnd`] here.
+    ///
+    /// # Errors
+    /// [`TransportError`] if the wire failed.
+    pub fn execute(
+        &mut self,
+        command: Command,
+        data: DataPhase<'_>,
+        timeout: Duration,
+    ) -> Result<CommandEnd, TransportError> {
+        self.transport.execute(&command.cdb(), data, timeout)
     }
 
-    fn next(&mut self, _: &mut [u8]) -> Option<Job> {
-        let step = self.steps.get(self.next)?;
-        let (command, data) = match step {
-            XdataStep::Write(at, value) => (Command::XdataWrite { at: *at, value: *value }, JobData::None),
-            XdataStep::Read(from, buffer) => {
-                (Command::XdataRead { from: *from, len: buffer.len() as u16 }, JobData::In(buffer.len()))
+    /// Runs a command that moves all of this data.
+    fn exactly(&mut self, lun: Lun, command: Command, data: DataPhase<'_>) -> Result<(), CommandError> {
+        let expected = data.len();
+        let found = self.settled(lun, command, data)?;
+        if found == expected {
+            Ok(())
+        } else {
+            Err(CommandError::Short { command: command.name().to_owned(), expected, found })
+        }
+    }
+
+    /// Sends a command until the answer is not UNIT ATTENTION. Returns the bytes moved.
+    fn settled(&mut self, lun: Lun, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
+        let timeout = match command {
+            Command::FlashRead { .. } => FLASH_READ_TIMEOUT,
+            Command::ConfigWrite(_) | Command::FlashWrite { .. } if self.state != BridgeState::BootLoader => {
+                FLASH_WRITE_TIMEOUT
             }
+            _ => self.timeout(),
         };
-        let id = self.next as u64;
-        self.next += 1;
-        Some(Job { lun: Lun::ZERO, cdb: command.cdb(), data, id })
-    }
-
-    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], _: Duration) -> bool {
-        if completion.status != ScsiStatus::Good {
-            self.failure = Some(CommandError::of_status(&job.cdb, completion.status, completion.sense));
-        } else if let Some(XdataStep::Read(_, buffer)) =
-            usize::try_from(job.id).ok().and_then(|at| self.steps.get_mut(at))
-        {
-            match data.get(..buffer.len()) {
-                Some(data) => buffer.copy_from_slice(data),
-                None => self.failure = Some(CommandError::ShortXdata { expected: buffer.len(), found: data.len() }),
+        let cdb = command.cdb();
+        let mut attentions = 0;
+        loop {
+            let completion = self.transport.execute_on(lun, &cdb, data.reborrow(), timeout)?;
+            match (completion.status, completion.sense) {
+                (ScsiStatus::Good, _) => return Ok(completion.transferred),
+                (ScsiStatus::CheckCondition, Some(sense))
+                    if sense.key == SenseKey::UNIT_ATTENTION && attentions < ATTENTIONS =>
+                {
+                    attentions += 1;
+                    info!("{}: {sense}: sent again", cdb.name());
+                }
+                (status, sense) => return Err(CommandError::of_status(&cdb, status, sense)),
             }
         }
-        self.failure.is_none()
     }
+}
+
+fn malformed(command: &Command, error: &ParseError) -> CommandError {
+    CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() }
+}
+
+fn limited(command: &Command, found: usize, fits: bool, limit: &'static str) -> Result<(), CommandError> {
+    if fits { Ok(()) } else { Err(CommandError::Length { command: command.name().to_owned(), limit, found }) }
+}
+
+fn whole_blocks(command: &Command, found: usize) -> Result<(), CommandError> {
+    let fits = found != 0 && found.is_multiple_of(BLOCK_LEN);
+    limited(command, found, fits, "whole blocks of 512 bytes")
 }
 
 #[cfg(test)]

@@ -51,12 +51,13 @@ pub mod setup;
 mod storage;
 mod transport;
 pub mod uas;
+mod xdata;
 
 pub use asm2464::TransportKind;
 pub(crate) use attached::SUPER_SPEED_PACKET;
 pub use attached::{BusSpeed, Location, PortPath, UnitInfo};
 pub use bulk_only::BulkOnly;
-pub use client::{Bridge, XdataStep};
+pub use client::Bridge;
 pub use error::{CommandError, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{
@@ -67,3 +68,4 @@ pub use port::Port;
 pub use storage::{Bay, Behind, Storage};
 pub use transport::{AnyTransport, CommandEnd, DataPhase, Job, JobData, Transport, Workload};
 pub use uas::Uas;
+pub(crate) use xdata::XdataStep;

@@ -128,13 +128,10 @@ impl Storage {
     fn ask_variables(&mut self, bridge: &mut Bridge) -> Result<(), CommandError> {
         let version = bridge.running_version()?;
         self.version = Some(version);
-        let read: Vec<u16> = match Variables::of(version) {
-            Some(variables) => {
-                let initialised = variables.initialised().into_iter().map(|(at, _)| at);
-                initialised.chain([variables.ssd_found(), variables.ssd_started()]).collect()
-            }
-            None => every_initialised().collect(),
-        };
+        let mut read = initialised(version);
+        if let Some(variables) = Variables::of(version) {
+            read.extend([variables.ssd_found(), variables.ssd_started()]);
+        }
         for at in read {
             let byte = bridge.xdata_byte(XdataAddress::main(at))?;
             self.variables.push((at, byte));
@@ -225,10 +222,15 @@ fn ssd(model: Option<&str>, capacity: Option<Capacity>, is_not_ready: bool) -> O
     Some(known.join(", "))
 }
 
-/// The places where any version keeps the variables of the initialisation. A GPU runtime writes to one of them,
-/// whatever the version. If all are 0, no runtime has initialised the unit, so E6 is safe in an unknown version, too.
-fn every_initialised() -> impl Iterator<Item = u16> {
-    Variables::ALL.into_iter().flat_map(|variables| variables.initialised().map(|(at, _)| at))
+/// Where a version keeps the variables of the initialisation; for an unknown one, where any version does. A GPU runtime
+/// writes to one of these, whatever the version. If all are 0, no runtime has initialised the unit, so E6 is safe in an
+/// unknown version, too.
+fn initialised(version: FirmwareVersion) -> Vec<u16> {
+    let places = |variables: Variables| variables.initialised().map(|(at, _)| at);
+    match Variables::of(version) {
+        Some(variables) => places(variables).into(),
+        None => Variables::ALL.into_iter().flat_map(places).collect(),
+    }
 }
 
 impl Bridge {
@@ -239,11 +241,7 @@ impl Bridge {
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
         let version = self.running_version()?;
-        let initialised: Vec<u16> = match Variables::of(version) {
-            Some(variables) => variables.initialised().map(|(at, _)| at).into(),
-            None => every_initialised().collect(),
-        };
-        for at in initialised {
+        for at in initialised(version) {
             if self.xdata_byte(XdataAddress::main(at))? != 0 {
                 return Ok(false);
             }
@@ -273,7 +271,7 @@ impl Bridge {
 
     fn answers_no_medium(&mut self, lun: Lun, command: Command, buffer: &mut [u8]) -> Result<bool, CommandError> {
         let timeout = self.timeout();
-        match self.execute_on(lun, command, DataPhase::In(buffer), timeout) {
+        match self.transport_mut().execute_on(lun, &command.cdb(), DataPhase::In(buffer), timeout) {
             Ok(completion) => {
                 Ok(completion.status == ScsiStatus::CheckCondition && completion.sense.is_some_and(Sense::is_no_medium))
             }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::BridgeState;
 use tracing::info;
 
+use super::awake::Awake;
 use super::descriptors::INTERFACE;
 use super::discovery::{Found, KnownUnits, find_at};
 use super::docks::OtherChip;
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, is_released};
 use super::lock::UnitLock;
-use super::power::Awake;
 use crate::bridge::{Endpoint, PipeError, PortPath};
 
 /// bmRequestType of a standard request to the device, host to device (USB 3.2, 9.3).

@@ -105,7 +105,7 @@ pub struct OtherChip {
 
 /// ASMedia's other chips, by ID. Sources: smartmontools' drivedb.h (2362, 2364); usb.ids; owners' lists of bridges in
 /// 2026 (1352, 225A, 235C).
-pub const OTHER_CHIPS: &[OtherChip] = &[
+const OTHER_CHIPS: &[OtherChip] = &[
     OtherChip::of(0x1151, "ASM1151W"),
     OtherChip::of(0x1153, "ASM1153"),
     OtherChip::of(0x1352, "ASM1352R"),

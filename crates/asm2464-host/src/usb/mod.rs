@@ -24,12 +24,14 @@
 //! Whether a hub switches a port's power although it says so: the unit's leaving is what counts. On systems other than Linux
 //! nothing is known of disks and drivers, and the system's own claim is all that protects a unit.
 
+mod awake;
 mod descriptors;
 mod device;
 mod discovery;
 mod docks;
 mod error;
 mod forced_exit;
+mod gate;
 mod lock;
 mod port;
 mod power;
@@ -37,7 +39,7 @@ pub mod sysfs;
 mod transfers;
 
 pub use discovery::{Found, KnownUnits, discover, id_at};
-pub use docks::{DOCKS, KnownDevice, OTHER_CHIPS, OtherChip};
+pub use docks::{DOCKS, KnownDevice, OtherChip};
 pub use error::UsbError;
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
 pub use lock::UnitLock;

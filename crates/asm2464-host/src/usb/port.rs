@@ -12,7 +12,7 @@ use super::descriptors::Layout;
 use super::device::open_bulk_only;
 use super::discovery::{Found, HotplugWatch, find_at, find_in};
 use super::error::UsbError;
-use super::forced_exit::GATE;
+use super::gate::GATE;
 use super::lock::UnitLock;
 use super::sysfs::{Sysfs, refuse_mounted};
 use super::{KnownUnits, power};

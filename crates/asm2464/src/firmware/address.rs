@@ -4,7 +4,6 @@ use std::str::FromStr;
 
 use derive_more::Display;
 
-use super::part::Part;
 use crate::ParseError;
 use crate::serde_text::serde_as_text;
 
@@ -128,11 +127,6 @@ impl FileOffset {
     /// Converts to an offset from the start of the body; `None` in the header.
     pub fn body_offset(self) -> Option<BodyOffset> {
         self.0.checked_sub(HEADER_LEN).map(BodyOffset)
-    }
-
-    /// Converts to an address in the flash's first slot, where part 2 begins right behind part 1.
-    pub const fn flash_address(self) -> FlashAddress {
-        FlashAddress(Part::One.flash_address().0 + self.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The two parts in which a slot of the flash holds an image's file.
 
-use super::address::FlashAddress;
+use super::address::{FileOffset, FlashAddress};
 use super::config_block::CONFIG_BLOCK_LEN;
 
 /// Selects one of the two parts in which a slot holds an image's file.
@@ -53,5 +53,12 @@ impl Part {
             Self::One => one,
             Self::Two => two,
         }
+    }
+}
+
+impl FileOffset {
+    /// Converts to an address in the flash's first slot, where part 2 begins right behind part 1.
+    pub const fn flash_address(self) -> FlashAddress {
+        FlashAddress(Part::One.flash_address().0 + self.0)
     }
 }

@@ -308,10 +308,7 @@ pub fn private(options: &mut OpenOptions) {
 pub fn private(_options: &mut OpenOptions) {}
 
 /// Adds these bits to the mode of a new file.
-///
-/// # Errors
-/// The system's error.
-pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
+pub(crate) fn owner_may(file: &File, bits: u32) -> io::Result<()> {
     match with_bits(&file.metadata()?, bits) {
         Some(permissions) => file.set_permissions(permissions),
         None => Ok(()),

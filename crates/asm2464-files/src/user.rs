@@ -73,7 +73,7 @@ pub fn host_name() -> String {
 
 /// The person who gets what root has made in that person's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heir {
+pub(crate) struct Heir {
     #[cfg(unix)]
     user: u32,
     #[cfg(unix)]
@@ -84,7 +84,7 @@ impl Heir {
     /// The heir of what root has just made at `path`; `None` if the process is not root, or if the folder is root's.
     /// Nobody can mislead it by links or by moving folders: what `made` is has to be in the folder that it asks.
     #[cfg(unix)]
-    pub fn of(made: &File, path: &Path) -> Option<Self> {
+    pub(crate) fn of(made: &File, path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let root = User::current().filter(|user| user.is_root())?;
         let folder = File::open(folder_of(path)).ok()?;
@@ -98,23 +98,23 @@ impl Heir {
 
     /// Gives what root has made to the heir. If the system refuses that, it stays root's.
     #[cfg(unix)]
-    pub fn give(self, made: &File) {
+    pub(crate) fn give(self, made: &File) {
         let _ = std::os::unix::fs::fchown(made, Some(self.user), Some(self.group));
     }
 
     /// Always `None`: the system's folders say who may use what is made in them.
     #[cfg(not(unix))]
-    pub fn of(_made: &File, _path: &Path) -> Option<Self> {
+    pub(crate) fn of(_made: &File, _path: &Path) -> Option<Self> {
         None
     }
 
     /// Does nothing.
     #[cfg(not(unix))]
-    pub fn give(self, _made: &File) {}
+    pub(crate) fn give(self, _made: &File) {}
 }
 
 /// Gives what has just been made at `path` to its [heir](Heir::of), if it has one.
-pub fn hand_over(made: &File, path: &Path) {
+pub(crate) fn hand_over(made: &File, path: &Path) {
     if let Some(heir) = Heir::of(made, path) {
         heir.give(made);
     }

@@ -10,8 +10,6 @@ pub const SRAM_ADDRESS: u64 = 0x0020_0000;
 pub const SRAM_SECTOR_LEN: usize = 512;
 /// Bytes of a slot. A transfer through the SRAM begins at a slot. Source: PRPs of queued reads, executed.
 pub const SRAM_SLOT_LEN: usize = 0x4000;
-/// Number of slots.
-pub const SRAM_SLOTS: u8 = (SRAM_LEN / SRAM_SLOT_LEN) as u8;
 /// Bytes of the SRAM that the CPU, and so E4 and E5, can reach without selecting another page, at
 /// [`SRAM_WINDOW`](crate::scsi::XdataAddress::SRAM_WINDOW).
 pub const SRAM_WINDOW_LEN: usize = 0x1000;

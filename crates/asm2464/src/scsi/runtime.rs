@@ -34,13 +34,13 @@ const FREE_ONE: [(u16, u8); 5] = [(0x0171, 0xFF), (0x0172, 0xFF), (0x0173, 0xFF)
 const FREE_ALL: [(u16, u8); 4] = [(0xCE40, 0x00), (0xCE41, 0x00), (0xCE42, 0x00), (0xCE43, 0x00)];
 /// Clears counters that an early answer to WRITE(16) leaves at 1. Otherwise, the next READ(16) in the same queue
 /// slot never ends.
-pub const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
+const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
 
 /// Where a version keeps the variables of the initialisation. Source: the operands of the same code in both images; the
 /// initialisation was executed on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variables {
-    /// At the addresses in [`INITIALISATION`] and [`COUNTERS`]: in 240417 and the practice image.
+    /// At the addresses in [`INITIALISATION`]: in 240417 and the practice image.
     As240417,
     /// At other addresses, in 231204.
     As231204,
@@ -79,7 +79,7 @@ impl Variables {
         INITIALISED.map(|(at, value)| (self.at(at), value))
     }
 
-    /// Returns [`COUNTERS`] at this version's addresses.
+    /// Returns the counters that an early answer to WRITE(16) leaves at 1, and the value that clears them.
     pub fn counters(self) -> [(u16, u8); 3] {
         COUNTERS.map(|(at, value)| (self.at(at), value))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use asm2464::Failure;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, FieldKind};
+use asm2464::text::parse_number;
 use asm2464_files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
@@ -47,11 +48,8 @@ impl ConfigValue {
             FieldKind::Text => Self::of_text(field, text.to_owned()),
             FieldKind::Bytes => Self::of_hex(field, text),
             FieldKind::U16 => {
-                let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-                    Some(digits) => u16::from_str_radix(digits, 16),
-                    None => text.parse(),
-                };
-                number.map(Self::Number).map_err(|_| Self::expected(field))
+                let number = parse_number(text).and_then(|number| u16::try_from(number).ok());
+                number.map(Self::Number).ok_or_else(|| Self::expected(field))
             }
         }
     }

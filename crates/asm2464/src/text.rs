@@ -1,5 +1,5 @@
 //! Text as people's tools write it: UTF-8, or UTF-16, with its byte order mark as Windows PowerShell's `>` does, or
-//! without.
+//! without; and numbers.
 
 use std::borrow::Cow;
 
@@ -37,6 +37,14 @@ fn from_utf16(file: &[u8], offset: usize, unit: fn([u8; 2]) -> u16) -> Result<St
         at += 2 * character.len_utf16();
     }
     if half.is_empty() { Ok(text) } else { Err(wrong(at)) }
+}
+
+/// Parses a number, in decimal or, after `0x`, in hexadecimal. `None` if it is none, or has more than 64 bits.
+pub fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 #[cfg(test)]

@@ -305,11 +305,6 @@ fn of_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Location
 }
 
 impl UnitInfo {
-    /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
-    pub const fn is_virtual(&self) -> bool {
-        self.location.is_virtual()
-    }
-
     /// The serial number, empty if there is none.
     pub fn serial(&self) -> &str {
         self.serial.as_deref().unwrap_or_default()

@@ -403,7 +403,7 @@ pub fn check_bytes(report: &BenchReport) -> Result<(), Failure> {
 /// Restarts a unit that was initialised: this one, not another that has taken its place.
 fn leave(mut unit: Unit, is_initialised: bool) {
     // A virtual unit loses its power when this process ends.
-    if !is_initialised || unit.info.is_virtual() {
+    if !is_initialised || unit.info.location.is_virtual() {
         return;
     }
     let mut restart = || {

@@ -12,6 +12,7 @@ use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464::text;
 use asm2464::{AnyFailure, Bdf, Coded as _, Failure, Kind};
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
@@ -146,9 +147,7 @@ const READ_MAX: usize = 1 << 20;
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(in crate::cli) fn parse_number(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let number = digits.map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok());
-    number.ok_or_else(|| "expected a number, as 4096 or 0x1000".to_owned())
+    text::parse_number(text).ok_or_else(|| "expected a number, as 4096 or 0x1000".to_owned())
 }
 
 /// Parses a number of bytes from 1 to `MAX`.
@@ -208,7 +207,7 @@ fn with_engine(
     let mut unit = args.port.choose(recording.capture())?;
     let (firmware, device) = (unit.info.state, unit.info.location.to_string());
     let interrupt = interrupt::install();
-    let until = if unit.info.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
+    let until = if unit.info.location.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
     let mut patience = UntilDeadline { interrupt, until };
     let mut live = unit.open(Purpose::Pcie, args.transport.into())?;
     // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.

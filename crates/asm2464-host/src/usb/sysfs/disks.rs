@@ -16,7 +16,7 @@ use crate::bridge::PortPath;
 
 /// The disks behind a unit, which nothing uses. While this value lives, nobody else can mount or claim those in `held`.
 #[derive(Debug)]
-pub struct FreeDisk {
+pub(in crate::usb) struct FreeDisk {
     /// The disks, opened exclusively.
     pub held: Vec<File>,
     /// Whether the disk could be opened exclusively, which needs root and its node. If not, only mounts, swap and
@@ -143,7 +143,10 @@ fn listed(all: &[impl ToString]) -> String {
 ///
 /// # Errors
 /// [`DiskError`].
-pub fn refuse_mounted(port: &PortPath, is_vouched_for: &dyn Fn(&str) -> bool) -> Result<FreeDisk, DiskError> {
+pub(in crate::usb) fn refuse_mounted(
+    port: &PortPath,
+    is_vouched_for: &dyn Fn(&str) -> bool,
+) -> Result<FreeDisk, DiskError> {
     if !cfg!(any(target_os = "linux", windows)) {
         return Ok(FreeDisk { held: Vec::new(), is_checked: false });
     }

@@ -9,6 +9,7 @@
 mod access;
 mod disks;
 mod host;
+mod pci;
 mod snapshot;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
@@ -22,6 +23,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
+use asm2464::text::parse_number;
 
 use crate::bridge::{BusSpeed, PortPath};
 
@@ -30,7 +32,8 @@ pub(super) use access::no_access;
 pub(super) use disks::refuse_mounted;
 pub use disks::{BayDisk, DiskError, DiskUse, UncheckedDisk, Use};
 pub use host::{DevicePort, Forwarder, Forwarding};
-pub use tunnelled::{PciPort, PcieLink, RuntimePower, TunnelledDevice, TunnelledDock, TunnelledGpu, Tunnels};
+pub use pci::{PciPort, PcieLink, RuntimePower, TunnelledDock, TunnelledGpu};
+pub use tunnelled::{TunnelledDevice, Tunnels};
 
 /// Number of folders between a root hub and the host controller's own, at most.
 const CONTROLLER_DEPTH: usize = 4;
@@ -122,12 +125,9 @@ impl Sysfs {
         let root_hub = fs::canonicalize(self.device(format_args!("usb{}", port.bus()))).ok()?;
         let mut above = root_hub.ancestors().skip(1).take(CONTROLLER_DEPTH);
         let portli = above.find_map(|folder| line(&folder.join("portli")))?;
-        let value = match portli.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16),
-            None => portli.parse(),
-        };
+        let register = u32::try_from(parse_number(&portli)?).ok()?;
         // The upper half holds the numbers of lanes.
-        value.ok().map(|value| value as u16)
+        Some(register as u16)
     }
 
     /// Number of the unit's bus, and its address on it.

@@ -6,7 +6,8 @@ use asm2464_host::bridge::BusSpeed;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::path::{DataPath, Point};
+use super::path::DataPath;
+use super::plan::Point;
 use super::report::{BenchVerdict, Outcome, Row, SCHEMA, Spread};
 
 /// A row that an earlier run measured, compared with the same row now.

@@ -82,6 +82,7 @@ pub mod comparison;
 mod open;
 mod path;
 mod pcie;
+mod plan;
 mod report;
 mod row;
 mod run;
@@ -92,7 +93,8 @@ mod vendor;
 #[cfg(test)]
 mod tests;
 
-pub use path::{BenchPlan, DataPath, Effort, IntegrityCheck, Point};
+pub use path::{DataPath, IntegrityCheck};
+pub use plan::{BenchPlan, Effort, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
 pub use run::run;
 pub use unit::BenchEvent;

@@ -10,8 +10,9 @@ use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{ControlError, OpenBridge};
 use asm2464_host::pcie::{PcieError, TlpEngine};
 
-use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::Memory;
+use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
 use super::unit::{BenchedFirmware, BenchedUnit, PreparedUnit, UnitSurvey};

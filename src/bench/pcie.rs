@@ -7,7 +7,8 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464::{AnyFailure, Bdf};
 use asm2464_host::pcie::{Bar, BarKind, Function, Pcie, PcieError, Scope, Survey, TlpEngine};
 
-use super::path::{DataPath, Effort, Point};
+use super::path::DataPath;
+use super::plan::{Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, repeat};
 
@@ -145,13 +146,10 @@ fn tlps(point: Point, devices: &PcieDevices, number: u64) -> Option<Vec<Tlp>> {
     let dwords = (point.size / 4) as u64;
     let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) * 4 % TLP_REACH as u64;
     match point.path {
-        DataPath::ConfigRead => {
-            let function = devices.function?;
-            Some(vec![Tlp::config_read(function, 0)])
-        }
-        DataPath::TlpRead => Some(vec![Tlp::memory_read(at(*devices.memory.as_ref().ok()?, 0))]),
+        DataPath::ConfigRead => Some(vec![Tlp::config_read(devices.function?, 0)]),
+        DataPath::TlpRead => Some(vec![Tlp::memory_read(at(devices.memory.ok()?, 0))]),
         DataPath::TlpWrite => {
-            let memory = *devices.memory.as_ref().ok()?;
+            let memory = devices.memory.ok()?;
             Some((0..dwords).map(|index| Tlp::memory_write(at(memory, index), index as u32)).collect())
         }
         _ => None,

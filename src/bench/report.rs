@@ -6,7 +6,8 @@ use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::path::{DataPath, IntegrityCheck, Point};
+use super::path::{DataPath, IntegrityCheck};
+use super::plan::Point;
 use crate::unit::facts::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.

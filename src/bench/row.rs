@@ -10,7 +10,7 @@ use asm2464_host::pcie::PcieError;
 use derive_more::{Display, From};
 use hdrhistogram::Histogram;
 
-use super::path::Effort;
+use super::plan::Effort;
 use super::report::{Figures, Outcome, Spread};
 
 /// Counts of a row.

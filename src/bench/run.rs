@@ -8,8 +8,9 @@ use asm2464::progress::Progress;
 use asm2464::{AnyFailure, Failure, Kind};
 
 use super::comparison::judge;
-use super::path::{BenchPlan, DataPath, Point, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::pcie;
+use super::plan::{BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::row::{Halt, compare, pattern_of};
 use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, PreparedUnit, SramState};
@@ -265,16 +266,16 @@ fn obstacle(path: DataPath, known: &PreparedUnit, rows: &[Row]) -> Option<Outcom
     if let Some(reason) = known.skip(path) {
         return Some(Outcome::NotRun { reason });
     }
+    let mut checks = known.integrity.outcomes();
+    let was_recovered =
+        checks.any(|(_, outcome)| outcome.is_silent()) || rows.iter().any(|row| row.outcome.is_silent());
     // Open firmware keeps PCIe over the recovery of its queue.
-    if path.is_tlp() && known.state == BridgeState::Vendor {
-        let checks = known.integrity.outcomes().map(|(_, outcome)| outcome);
-        if checks.chain(rows.iter().map(|row| &row.outcome)).any(Outcome::is_silent) {
-            return Some(Outcome::NotRun { reason: Skip::AfterRecovery });
-        }
+    if was_recovered && path.is_tlp() && known.state == BridgeState::Vendor {
+        return Some(Outcome::NotRun { reason: Skip::AfterRecovery });
     }
     if let Some(outcome) = known.integrity.obstacle(path) {
         return Some(outcome.clone());
     }
     let first = rows.iter().find(|row| row.point.path == path)?;
-    first.outcome.is_silent().then(|| first.outcome.clone())
+    if first.outcome.is_silent() { Some(first.outcome.clone()) } else { None }
 }

@@ -10,8 +10,9 @@ use asm2464::progress::Progress;
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{PcieError, TlpEngine};
 
-use super::path::{BenchPlan, DataPath, Effort, Point};
+use super::path::DataPath;
 use super::pcie::{Memory, PcieDevices};
+use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Integrity, Outcome, Skip};
 use super::row::Halt;
 use crate::unit::Live;

@@ -15,8 +15,9 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::pcie::{PcieError, TlpEngine, VendorTlp};
 
-use super::path::{BenchPlan, DataPath, Effort, Point, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
 use super::pcie::{self, Memory};
+use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use super::row::{Halt, PATTERN_LEN, Tally, repeat};
 use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, PreparedUnit, SramState, UnitSurvey};

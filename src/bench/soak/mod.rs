@@ -1,6 +1,7 @@
 //! A soak: the mixture of transfers that a GPU runtime makes, without a pause, until the time is over. Errors are
 //! counted, and the unit is recovered.
 
+mod registers;
 mod report;
 
 use std::time::{Duration, Instant};
@@ -8,14 +9,15 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::{AnyFailure, Kind};
-use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
 pub use report::{
     Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,
     UsbLink,
 };
 
+use self::registers::{join_registers, read_registers};
 use self::report::SoakTally;
-use super::path::{BenchPlan, DataPath, Effort, WINDOW_LEN};
+use super::path::{DataPath, WINDOW_LEN};
+use super::plan::{BenchPlan, Effort};
 use super::report::{BenchUnit, Outcome};
 use super::row::{Halt, PATTERN_LEN, compare, pattern_of};
 use super::run;
@@ -26,15 +28,6 @@ use crate::unit::Live;
 const ATTEMPTS: u32 = 3;
 /// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Advanced Error Reporting, and the offsets of its two status registers.
-const ERROR_REPORTING: (u16, u16, u16) = (0x0001, 0x04, 0x10);
-/// Secondary PCI Express, and the offset of Lane Error Status.
-const SECONDARY: (u16, u16) = (0x0019, 0x08);
-/// Beginning of the extended space, whose capabilities have IDs of their own.
-const EXTENDED: u16 = 0x100;
-/// Offset of the dword with Device Status in its upper half.
-const DEVICE_STATUS: u16 = 0x08;
 
 /// What to soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,19 +180,28 @@ impl Soak<'_> {
             if is_gone || !revive(subject, known, path, &mut self.tally) {
                 // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
-                // The memory may have lost its power, and then what it held is not worth restoring.
-                known.memory_before = None;
-                let Some(again) = self.open_again() else { continue };
-                match self.prepare(again) {
-                    Ok((subject, now)) => (*open, *known) = (Some(subject), now),
-                    Err(error) if error.kind() == Kind::Interrupted => {}
-                    Err(error) => {
-                        self.tally.failed(Some(path), &error.into());
-                    }
-                }
+                *open = self.prepare_again(known, path);
             }
         }
         Ended::Vanished
+    }
+
+    /// Opens a unit again that has failed on this path, and prepares it; `None` if either fails.
+    fn prepare_again(&mut self, known: &mut PreparedUnit, path: DataPath) -> Option<Live> {
+        // The memory may have lost its power, and then what it held is not worth restoring.
+        known.memory_before = None;
+        let again = self.open_again()?;
+        match self.prepare(again) {
+            Ok((subject, now)) => {
+                *known = now;
+                return Some(subject);
+            }
+            Err(error) if error.kind() == Kind::Interrupted => {}
+            Err(error) => {
+                self.tally.failed(Some(path), &error.into());
+            }
+        }
+        None
     }
 }
 
@@ -266,62 +268,4 @@ fn came_back(path: DataPath, sent: Option<&[u8]>, found: &[u8], tally: &mut Soak
             tally.failed(Some(path), &outcome.into());
         }
     }
-}
-
-/// Reads PCIe's own error registers, of the bridge's ports and of what is behind them. Returns an empty list if PCIe
-/// can't be reached: with an SSD behind the bridge, the firmware needs the TLP engine itself.
-///
-/// # Errors
-/// The last of several attempts, between which the unit is recovered.
-fn read_registers(subject: &mut dyn BenchedUnit, known: &PreparedUnit) -> Result<Vec<PcieErrors>, PcieError> {
-    if known.devices.as_ref().is_none_or(|devices| devices.function.is_none()) {
-        return Ok(Vec::new());
-    }
-    let mut attempts = 1;
-    loop {
-        let outcome = all_registers(&mut Pcie::new(&mut *subject.engine(), &mut NoTime));
-        match outcome {
-            Err(_) if attempts < ATTEMPTS => attempts += 1,
-            outcome => return outcome,
-        }
-        // If this fails, so does the next attempt.
-        let _ = subject.revive(known.sram.is_initialised);
-    }
-}
-
-/// Puts the registers' values after the soak beside those before it.
-fn join_registers(functions: &mut [PcieErrors], after: &[PcieErrors]) {
-    for function in functions {
-        let same = after.iter().find(|other| (other.at, &other.id) == (function.at, &function.id));
-        function.after = same.map(|other| other.before);
-    }
-}
-
-fn all_registers(pcie: &mut Pcie<'_>) -> Result<Vec<PcieErrors>, PcieError> {
-    let survey = pcie.survey(Scope { extended: true, ..Scope::READ_ONLY })?;
-    let mut found = Vec::new();
-    for function in &survey.functions {
-        let registers = registers_of(pcie, function)?;
-        if registers != ErrorRegisters::default() {
-            let id = format!("{:04x}:{:04x}", function.vendor, function.device);
-            found.push(PcieErrors { at: function.at, id, before: registers, after: None });
-        }
-    }
-    Ok(found)
-}
-
-fn registers_of(pcie: &mut Pcie<'_>, function: &Function) -> Result<ErrorRegisters, PcieError> {
-    let mut registers = ErrorRegisters::default();
-    for capability in &function.capabilities.list {
-        let mut at = |offset| pcie.config_read(function.at, capability.offset + offset);
-        if matches!(capability.kind, CapabilityKind::Express(_)) {
-            registers.device_status = Some((at(DEVICE_STATUS)? >> 16) as u16);
-        } else if capability.offset >= EXTENDED && capability.id == ERROR_REPORTING.0 {
-            registers.uncorrectable = Some(at(ERROR_REPORTING.1)?);
-            registers.correctable = Some(at(ERROR_REPORTING.2)?);
-        } else if capability.offset >= EXTENDED && capability.id == SECONDARY.0 {
-            registers.lanes = Some(at(SECONDARY.1)?);
-        }
-    }
-    Ok(registers)
 }

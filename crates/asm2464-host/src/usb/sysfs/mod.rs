@@ -1,15 +1,16 @@
-//! Linux's information about a unit without opening it: strings, kernel driver, disks, and the processes that have a USB
-//! device open or hold a file's lock. And what surrounds the unit: runtime suspend, the link's errors, the CPU's governor,
-//! and the port's peer: a USB 3 connector's USB 2 and SuperSpeed halves are two ports, on two buses.
+//! Linux's information about a unit without opening it: strings, kernel driver, disks. And what surrounds the unit: runtime
+//! suspend, the link's errors, the CPU's governor, and the port's peer: a USB 3 connector's USB 2 and SuperSpeed halves are
+//! two ports, on two buses.
 //!
 //! Source: the kernel's `Documentation/ABI` for /sys/bus/usb; `sysfs-devices-power` and `sysfs-bus-usb` (`peer`) in
-//! `Documentation/ABI/testing`; `Documentation/admin-guide/pm/cpufreq.rst`; proc_pid_fd(5), proc_pid_comm(5),
-//! proc_locks(5). `portli` is not in mainline's sysfs: commaai/agnos-kernel-sdm845 pull request 125; xHCI 1.2, 5.4.10.
+//! `Documentation/ABI/testing`; `Documentation/admin-guide/pm/cpufreq.rst`. `portli` is not in mainline's sysfs:
+//! commaai/agnos-kernel-sdm845 pull request 125; xHCI 1.2, 5.4.10.
 
 mod access;
 mod disks;
 mod host;
 mod pci;
+mod processes;
 mod snapshot;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
@@ -18,11 +19,10 @@ mod tunnelled;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use asm2464::escape::Escape as _;
 use asm2464::text::parse_number;
 
 use crate::bridge::{BusSpeed, PortPath};
@@ -33,6 +33,7 @@ pub(super) use disks::refuse_mounted;
 pub use disks::{BayDisk, DiskError, DiskUse, UncheckedDisk, Use};
 pub use host::{DevicePort, Forwarder, Forwarding};
 pub use pci::{PciPort, PcieLink, RuntimePower, TunnelledDock, TunnelledGpu};
+pub use processes::Process;
 pub use tunnelled::{TunnelledDevice, Tunnels};
 
 /// Number of folders between a root hub and the host controller's own, at most.
@@ -177,102 +178,6 @@ pub(super) fn read(path: &Path) -> String {
 fn line(path: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&bounded(path)?).trim_end().to_owned();
     (!text.is_empty()).then_some(text)
-}
-
-/// A process that has a device open or holds its lock.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display, serde::Serialize, serde::Deserialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[display("process {pid} ({})", command.shown())]
-pub struct Process {
-    /// The process ID.
-    pub pid: u32,
-    /// The command's name, which the process itself may have set.
-    pub command: String,
-}
-
-impl Sysfs {
-    /// The processes, except this one, that have a USB device open. Only root sees other users' processes.
-    pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
-        let node = self.dev.join(format!("bus/usb/{bus:03}/{address:03}"));
-        self.processes_with(|descriptor| fs::read_link(descriptor).is_ok_and(|target| target == node))
-    }
-
-    /// The processes that hold a lock of flock(2) on a file. Only Linux reports them.
-    pub(super) fn lock_holders(&self, file: &File) -> Vec<Process> {
-        file.metadata().map(|metadata| self.holders_of(&metadata)).unwrap_or_default()
-    }
-
-    /// The processes that hold a lock of flock(2) on the file at this path. Opens nothing, and follows no link.
-    pub fn lock_holders_at(&self, path: &Path) -> Vec<Process> {
-        match fs::symlink_metadata(path) {
-            Ok(metadata) if metadata.is_file() => self.holders_of(&metadata),
-            _ => Vec::new(),
-        }
-    }
-
-    fn holders_of(&self, file: &Metadata) -> Vec<Process> {
-        let Some(inode) = inode(file).map(|inode| inode.to_string()) else { return Vec::new() };
-        let mut holders: Vec<Process> = Vec::new();
-        for line in read(&self.proc.join("locks")).lines() {
-            // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, "FLOCK", _, _, pid, place, ..] = fields[..] else { continue };
-            if let Ok(pid) = pid.parse::<u32>()
-                && place.rsplit(':').next() == Some(inode.as_str())
-            {
-                let folder = self.proc.join(pid.to_string());
-                // If the process that took the lock has ended, a child that has its file open holds it still.
-                let has_it = |descriptor: &Path| fs::metadata(descriptor).is_ok_and(|open| is_same(&open, file));
-                let children = if folder.exists() { Vec::new() } else { self.processes_with(has_it) };
-                if children.is_empty() {
-                    holders.push(Process { pid, command: read(&folder.join("comm")) });
-                }
-                holders.extend(children);
-            }
-        }
-        holders
-    }
-
-    /// The processes, except this one, with an open file that is this one, as far as this process may see. `is_it` takes a
-    /// descriptor's path in /proc.
-    fn processes_with(&self, is_it: impl Fn(&Path) -> bool) -> Vec<Process> {
-        let mut found = Vec::new();
-        for name in names(&self.proc) {
-            let Ok(pid) = name.parse() else { continue };
-            if pid == std::process::id() {
-                continue;
-            }
-            let folder = self.proc.join(&name);
-            let descriptors = folder.join("fd");
-            if names(&descriptors).iter().any(|name| is_it(&descriptors.join(name))) {
-                found.push(Process { pid, command: read(&folder.join("comm")) });
-            }
-        }
-        found.sort();
-        found
-    }
-}
-
-#[cfg(unix)]
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
-}
-
-#[cfg(not(unix))]
-fn is_same(_one: &Metadata, _other: &Metadata) -> bool {
-    false
-}
-
-#[cfg(unix)]
-fn inode(metadata: &Metadata) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt as _;
-    Some(metadata.ino())
-}
-
-#[cfg(not(unix))]
-fn inode(_: &Metadata) -> Option<u64> {
-    None
 }
 
 #[cfg(unix)]

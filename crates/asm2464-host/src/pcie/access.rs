@@ -121,15 +121,7 @@ impl<'a> Pcie<'a> {
     /// # Errors
     /// [`PcieError::Command`] or [`PcieError::Control`].
     pub fn trained_link(&mut self) -> Result<Link, PcieError> {
-        let mut link = self.link()?;
-        for _ in 0..TRAINING_STEPS {
-            if !link.is_training() || !self.patience.goes_on() {
-                break;
-            }
-            self.patience.wait(TRAINING_MS);
-            link = self.link()?;
-        }
-        Ok(link)
+        self.link_once(|link| !link.is_training(), TRAINING_STEPS, TRAINING_MS)
     }
 
     /// Resets everything behind the root port through the root port's own register. This clears the bus numbers,
@@ -151,15 +143,21 @@ impl<'a> Pcie<'a> {
     /// # Errors
     /// [`PcieError::LinkDown`] if it is still down.
     pub fn wait_for_link(&mut self, steps: u32, milliseconds: u64) -> Result<(), PcieError> {
+        let link = self.link_once(|link| link.is_up, steps, milliseconds)?;
+        if link.is_up { Ok(()) } else { Err(PcieError::LinkDown { ltssm: link.ltssm }) }
+    }
+
+    /// Reads the state of the link until it has `settled`, but not longer than `steps` times `milliseconds`.
+    fn link_once(&mut self, settled: fn(Link) -> bool, steps: u32, milliseconds: u64) -> Result<Link, PcieError> {
         let mut link = self.link()?;
         for _ in 0..steps {
-            if link.is_up || !self.patience.goes_on() {
+            if settled(link) || !self.patience.goes_on() {
                 break;
             }
             self.patience.wait(milliseconds);
             link = self.link()?;
         }
-        if link.is_up { Ok(()) } else { Err(PcieError::LinkDown { ltssm: link.ltssm }) }
+        Ok(link)
     }
 
     /// Reads a dword of configuration space; `offset` is a multiple of 4 up to 0xFFC. Retries for a second if the

@@ -22,6 +22,8 @@ const NOT_READY: u32 = 0xFFFF_0001;
 const MULTI_FUNCTION: u32 = 0x0080_0000;
 /// Offsets of an endpoint's BAR registers. A bridge has the first two.
 const BARS: [u16; 6] = [0x10, 0x14, 0x18, 0x1C, 0x20, 0x24];
+/// Maximum number of functions. No tree behind a dock has more.
+const FUNCTIONS_MAX: usize = 256;
 
 /// Changes that a survey may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +63,28 @@ impl Survey {
     /// The functions directly behind a bridge, as indices; those on bus 0 for `None`.
     pub fn behind(&self, bridge: Option<usize>) -> impl Iterator<Item = usize> {
         (0..self.functions.len()).filter(move |index| self.functions[*index].parent == bridge)
+    }
+
+    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if there is none. Ask
+    /// before a write: one that no function decodes causes no error.
+    pub fn decoder(&self, address: u64, len: u64) -> Option<Bdf> {
+        let last = address.checked_add(len.checked_sub(1)?)?;
+        let asked = Window { base: address, limit: last };
+        let holds = |bar: &Bar| {
+            let Some(limit) = bar.size.and_then(|size| bar.address.checked_add(size - 1)) else { return false };
+            bar.kind != BarKind::Io && bar.is_assigned() && Window { base: bar.address, limit }.contains(asked)
+        };
+        for function in self.functions.iter().filter(|function| function.decodes_memory()) {
+            if function.bars.iter().any(holds) && self.above(function).all(|bridge| bridge.forwards(asked)) {
+                return Some(function.at);
+            }
+        }
+        None
+    }
+
+    fn above(&self, function: &Function) -> impl Iterator<Item = &Function> {
+        let above = |function: &Function| function.parent.map(|parent| &self.functions[parent]);
+        std::iter::successors(above(function), move |bridge| above(bridge))
     }
 
     /// Adds a note, and returns `None`, if the function no longer answers.
@@ -391,30 +415,6 @@ impl Walk<'_, '_> {
     }
 }
 
-impl Survey {
-    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if there is none. Ask
-    /// before a write: one that no function decodes causes no error.
-    pub fn decoder(&self, address: u64, len: u64) -> Option<Bdf> {
-        let last = address.checked_add(len.checked_sub(1)?)?;
-        let asked = Window { base: address, limit: last };
-        let holds = |bar: &Bar| {
-            let Some(limit) = bar.size.and_then(|size| bar.address.checked_add(size - 1)) else { return false };
-            bar.kind != BarKind::Io && bar.is_assigned() && Window { base: bar.address, limit }.contains(asked)
-        };
-        for function in self.functions.iter().filter(|function| function.decodes_memory()) {
-            if function.bars.iter().any(holds) && self.above(function).all(|bridge| bridge.forwards(asked)) {
-                return Some(function.at);
-            }
-        }
-        None
-    }
-
-    fn above(&self, function: &Function) -> impl Iterator<Item = &Function> {
-        let above = |function: &Function| function.parent.map(|parent| &self.functions[parent]);
-        std::iter::successors(above(function), move |bridge| above(bridge))
-    }
-}
-
 impl Function {
     fn forwards(&self, asked: Window) -> bool {
         match self.header {
@@ -432,9 +432,6 @@ impl Window {
         self.base <= other.base && other.limit <= self.limit
     }
 }
-
-/// Maximum number of functions. No tree behind a dock has more.
-const FUNCTIONS_MAX: usize = 256;
 
 /// A lasting change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

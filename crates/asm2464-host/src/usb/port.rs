@@ -89,21 +89,20 @@ impl UsbPort {
             let message = format!("the unit at {} offers no UAS: {fault}", self.port);
             return Err(Failure::new(Kind::Device.code("asm2464::usb::no_uas"), message).into());
         }
-        if wanted != Some(TransportKind::BulkOnly) && state != BridgeState::BootLoader {
-            let transport = super::best_transport(&found)?;
-            if wants_uas && transport.kind() == TransportKind::BulkOnly {
-                let message =
-                    format!("UAS needs bulk streams, and the system provides none for the unit at {}", self.port);
-                return Err(Failure::new(Kind::Device.code("asm2464::usb::no_streams"), message).into());
-            }
-            self.seen = Some(found.address());
-            return Ok(Bridge::new(transport, state));
+        if wanted == Some(TransportKind::BulkOnly) || state == BridgeState::BootLoader {
+            let device = open_bulk_only(&found, self.woken == Some(found.address()))?;
+            // The reset of a boot loader's port may have changed its address.
+            self.seen = Some(device.address());
+            self.woken = if state == BridgeState::BootLoader { self.seen } else { None };
+            return Ok(Bridge::new(super::bulk_only(&found, device)?, state));
         }
-        let device = open_bulk_only(&found, self.woken == Some(found.address()))?;
-        // The reset of a boot loader's port may have changed its address.
-        self.seen = Some(device.address());
-        self.woken = if state == BridgeState::BootLoader { self.seen } else { None };
-        Ok(Bridge::new(super::bulk_only(&found, device)?, state))
+        let transport = super::best_transport(&found)?;
+        if wants_uas && transport.kind() == TransportKind::BulkOnly {
+            let message = format!("UAS needs bulk streams, and the system provides none for the unit at {}", self.port);
+            return Err(Failure::new(Kind::Device.code("asm2464::usb::no_streams"), message).into());
+        }
+        self.seen = Some(found.address());
+        Ok(Bridge::new(transport, state))
     }
 
     /// Opens the unit. Retries only while a unit that has just restarted settles, until Ctrl-C: see `SETTLING`.

@@ -133,8 +133,9 @@ pub fn sync_folder(_folder: &Path) -> io::Result<()> {
 /// Prefix of every temporary name. Six random letters and digits follow at the end.
 pub(crate) const PREFIX: &str = ".asmpatch-";
 pub(crate) const RANDOM_LEN: usize = 6;
-/// The part between prefix and random characters in a folder's name.
-pub(crate) const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
+/// The part between prefix and random characters in the name of a backup's folder, and of a demonstration's.
+pub(crate) const BACKUP: &str = "backup-";
+pub(crate) const DEMO: &str = "demo-";
 
 /// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.
 #[cfg_attr(not(unix), expect(unused_variables, reason = "other systems have no modes"))]
@@ -197,7 +198,7 @@ pub(crate) fn remove_in(folder: &Path, own: &File) {
         }
         if !wants_folder {
             let _ = fs::remove_file(&path);
-        } else if name.to_str().is_some_and(|name| name.starts_with(&format!("{PREFIX}{}", FOLDER_KINDS[1]))) {
+        } else if name.to_str().is_some_and(|name| name.starts_with(&format!("{PREFIX}{DEMO}"))) {
             // Among the system's temporary files, where nobody else can rename it.
             let _ = fs::remove_dir_all(&path);
         } else {
@@ -234,7 +235,7 @@ pub fn is_temporary(name: &str) -> bool {
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is removed there"))]
 fn is_folder_of_ours(name: &str) -> Option<bool> {
     let rest = name.strip_prefix(PREFIX)?;
-    let kind = FOLDER_KINDS.iter().find_map(|kind| rest.strip_prefix(kind));
+    let kind = rest.strip_prefix(BACKUP).or_else(|| rest.strip_prefix(DEMO));
     let random = kind.unwrap_or(rest);
     let is_random = random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if is_random { Some(kind.is_some()) } else { None }

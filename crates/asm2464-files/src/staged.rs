@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::atomic::{FOLDER_KINDS, PREFIX, RANDOM_LEN, lock_new, remove_in};
+use crate::atomic::{BACKUP, DEMO, PREFIX, RANDOM_LEN, lock_new, remove_in};
 use crate::file;
 use crate::user::Heir;
 
@@ -39,7 +39,7 @@ impl StagedFolder {
     /// # Errors
     /// The system's error.
     pub fn for_backup(parent: &Path) -> io::Result<Self> {
-        Self::new(parent, FOLDER_KINDS[0], false)
+        Self::new(parent, BACKUP, false)
     }
 
     /// Creates a folder for a demonstration among the system's temporary files, where nobody else can rename it.
@@ -47,7 +47,7 @@ impl StagedFolder {
     /// # Errors
     /// The system's error.
     pub fn for_demo() -> io::Result<Self> {
-        Self::new(&std::env::temp_dir(), FOLDER_KINDS[1], true)
+        Self::new(&std::env::temp_dir(), DEMO, true)
     }
 
     fn new(parent: &Path, kind: &str, is_for_demo: bool) -> io::Result<Self> {

@@ -10,6 +10,7 @@ mod queue;
 mod recovery;
 #[cfg(test)]
 mod tests;
+mod workload;
 
 use std::sync::LazyLock;
 use std::thread;
@@ -21,14 +22,16 @@ use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SRAM_LEN
 use asm2464::tlp::{Completion, Tlp};
 use tracing::info;
 
-use self::queue::{BulkWork, OneRequest, SramDma, Tlps, TransferQueue, XdataExchange};
+use self::queue::{SramDma, TransferQueue};
+use self::workload::{BulkWork, OneRequest, Tlps, XdataExchange};
 use super::attached::BusSpeed;
 use super::pipes::{self, ControlPipes};
 use super::transport::DataPhase;
 
 pub use command::{OpenCommand, OpenJob, OpenRequest, SUPPLY_LEN, SramTransfer, Supply, SupplyMeasurement, TLP_LEN};
 pub use error::ControlError;
-pub use queue::{MAX_DEPTH, OpenWorkload};
+pub use queue::MAX_DEPTH;
+pub use workload::OpenWorkload;
 
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use asm2464::tlp::{Completion, CompletionStatus, LTSSM, Tlp};
 use tracing::info;
 
 use super::command::OpenCommand;
-use super::queue::OneRequest;
+use super::workload::OneRequest;
 use super::{ControlError, OpenBridge, SramTransfer, sectors};
 use crate::bridge::pipes;
 use crate::pcie::Link;

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::super::pipes::Endpoint;
 use super::command::{OpenCommand, OpenRequest};
-use super::queue::OneRequest;
+use super::workload::OneRequest;
 use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.

@@ -117,10 +117,10 @@ impl Sysfs {
         let is_port = |name: &&String| name.strip_prefix("port").is_some_and(|number| number.parse::<u16>().is_ok());
         let ports: Vec<&String> = all.iter().filter(is_port).collect();
         let switches = self.switches_as_device();
+        if ports.is_empty() && !self.has_partner_of_controller() {
+            return Vec::new();
+        }
         if ports.is_empty() {
-            if !self.has_partner_of_controller() {
-                return Vec::new();
-            }
             let port = |(name, role): (String, PathBuf)| DevicePort { name, role_file: Some(role) };
             return switches.into_iter().map(port).collect();
         }

@@ -4,7 +4,7 @@
 //! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
 //! what runs on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asm2464::firmware::UsbId;
@@ -31,18 +31,16 @@ struct DeviceFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices {
     /// Each entry with where it stands.
-    known: BTreeMap<UsbId, (String, KnownDevice)>,
-    /// IDs that the user names for this run.
-    named: BTreeSet<UsbId>,
-    /// Disks that the user vouches for in this run, as in `sda`.
-    vouched_for: BTreeSet<String>,
+    entries: BTreeMap<UsbId, (String, KnownDevice)>,
+    /// The entries' IDs, and what the user names for this run: other IDs, and disks to vouch for.
+    units: KnownUnits,
 }
 
 impl Devices {
     /// The known docks.
     pub fn shipped() -> Self {
-        let known = DOCKS.iter().map(|dock| (dock.id, ("the list of known docks".to_owned(), dock.clone())));
-        Self { known: known.collect(), ..Self::default() }
+        let entries = DOCKS.iter().map(|dock| (dock.id, ("the list of known docks".to_owned(), dock.clone())));
+        Self { entries: entries.collect(), units: KnownUnits::shipped() }
     }
 
     /// Adds the entries of one device file. `origin` names it in errors.
@@ -53,54 +51,54 @@ impl Devices {
         let DeviceFile { device } = toml_file::parse(origin, text)?;
         for device in device {
             check(origin, &device)?;
-            if let Some((first, _)) = self.known.get(&device.id) {
+            if let Some((first, _)) = self.entries.get(&device.id) {
                 let message = format!("{origin}: the USB ID {} is in {first} already", device.id);
                 return Err(Failure::new(Kind::BadInput.code("asmpatch::devices::duplicate"), message).into());
             }
-            self.known.insert(device.id, (origin.to_owned(), device));
+            self.units.ids.insert(device.id);
+            self.entries.insert(device.id, (origin.to_owned(), device));
         }
         Ok(())
     }
 
     /// Also treats devices with this ID as units.
     pub fn name(&mut self, id: UsbId) {
-        self.named.insert(id);
+        self.units.ids.insert(id);
     }
 
     /// Takes the user's word that nothing uses this disk, as in `sda`, if the system can't tell.
     pub fn vouch_for_disk(&mut self, name: &str) {
-        self.vouched_for.insert(name.strip_prefix("/dev/").unwrap_or(name).to_owned());
+        self.units.unchecked_disks.insert(name.strip_prefix("/dev/").unwrap_or(name).to_owned());
     }
 
     /// Whether a device with this ID counts as a unit.
     pub fn contains(&self, id: UsbId) -> bool {
-        self.known.contains_key(&id) || self.named.contains(&id)
+        self.units.ids.contains(&id)
     }
 
     /// Returns the entry for this ID; `None` for an ID that only the user has named.
     pub fn get(&self, id: UsbId) -> Option<&KnownDevice> {
-        self.known.get(&id).map(|(_, device)| device)
+        self.entries.get(&id).map(|(_, device)| device)
     }
 
     /// Returns every ID that counts as a unit's, in ascending order.
     pub fn ids(&self) -> impl Iterator<Item = UsbId> {
-        let ids: BTreeSet<UsbId> = self.known.keys().chain(&self.named).copied().collect();
-        ids.into_iter()
+        self.units.ids.iter().copied()
     }
 
     /// Returns what discovery takes: the IDs, and the disks that the user vouches for.
     pub fn known_units(&self) -> Arc<KnownUnits> {
-        Arc::new(KnownUnits { ids: self.ids().collect(), unchecked_disks: self.vouched_for.clone() })
+        Arc::new(self.units.clone())
     }
 
     /// Returns the IDs that only the user has named.
     pub fn named(&self) -> impl Iterator<Item = UsbId> {
-        self.named.iter().filter(|id| !self.known.contains_key(id)).copied()
+        self.ids().filter(|id| !self.entries.contains_key(id))
     }
 
     /// Returns the entries, by ID.
     pub fn iter(&self) -> impl Iterator<Item = &KnownDevice> {
-        self.known.values().map(|(_, device)| device)
+        self.entries.values().map(|(_, device)| device)
     }
 
     /// Returns a udev rules file that lets the user at the machine open every known unit, and forbids its runtime
@@ -186,7 +184,7 @@ mod tests {
         let mut devices = Devices::shipped();
         devices.vouch_for_disk("/dev/sda");
         devices.vouch_for_disk("sdc");
-        assert!(devices.vouched_for.iter().eq(["sda", "sdc"]));
+        assert!(devices.units.unchecked_disks.iter().eq(["sda", "sdc"]));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::bridge::{BusSpeed, Location, Monitors, PortPath, UnitInfo};
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the caller knows of the units that it may open. A device with another ID is never opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownUnits {
     /// The USB IDs that count as an ASM2464PD unit's.
     pub ids: BTreeSet<UsbId>,

@@ -62,7 +62,7 @@
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
 //! let images = Images::from(asmpatch::embedded::patches()?);
 //! let proof = images.prove(&practice::image())?;
-//! let plan = FlashPlan::flash(attached, blocks, None, &proof, |block| Ok(()))?;
+//! let plan = FlashPlan::flash(attached, blocks, None, None, &proof, |block| Ok(()))?;
 //! let options = FlashOptions {
 //!     backup_into: None,
 //!     backup_elsewhere: Vec::new(),

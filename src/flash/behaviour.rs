@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached), Ok(open.clone()));
         let plan = |image: &Image| {
             let proof = samples::proof(image, Rewritable::Yes);
-            FlashPlan::flash(attached.clone(), [None, None], None, &proof, |_| Ok(())).unwrap()
+            FlashPlan::flash(attached.clone(), [None, None], None, None, &proof, |_| Ok(())).unwrap()
         };
         assert_eq!(Behaviour::of_plan(&plan(&practice::open_image())), open);
         let mut vendor = plan(&practice::image());

@@ -109,26 +109,12 @@ pub struct FlashPlan {
 impl FlashPlan {
     /// Plans `flash`: this image, and the unit's blocks with `edit` applied to them.
     ///
-    /// The blocks come from `backup` if it is given, else from the unit, else they are the known ones.
+    /// The blocks come from `backup` if it is given, else from the unit, else they are the `neutral` ones if those are
+    /// given, else the known ones. A known block 0 gets the serial number that the unit shows.
     ///
     /// # Errors
     /// If the edit does not fit its field.
     pub fn flash(
-        attached: UnitInfo,
-        unit: UnitBlocks,
-        backup: Option<&Backup>,
-        image: &Proof,
-        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), Failure>,
-    ) -> Result<Self, Failure> {
-        Self::flash_with(attached, unit, backup, None, image, edit)
-    }
-
-    /// As [`FlashPlan::flash`], with the neutral blocks, if they are given, in place of the known ones. A known block 0
-    /// gets the serial number that the unit shows.
-    ///
-    /// # Errors
-    /// If the edit does not fit its field.
-    pub fn flash_with(
         attached: UnitInfo,
         unit: UnitBlocks,
         backup: Option<&Backup>,
@@ -313,7 +299,7 @@ mod tests {
     #[test]
     fn only_the_fields_that_the_patch_names_change_in_the_units_own_block() {
         let unit = [Some(*own_block().bytes()), Some(*known_blocks()[1].bytes())];
-        let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, &proof(), identity).unwrap();
+        let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, None, &proof(), identity).unwrap();
         let [zero, one] = &plan.blocks;
         assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
         assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
@@ -329,7 +315,7 @@ mod tests {
     fn a_unit_without_a_block_that_holds_gets_the_known_ones_and_the_plan_says_so() {
         for unit in [[None, None], [Some([0xFF; CONFIG_BLOCK_LEN]); 2]] {
             let nobodys = UnitInfo { serial: Some("000000000000".to_owned()), ..attached(BridgeState::BootLoader) };
-            let plan = FlashPlan::flash(nobodys, unit, None, &proof(), identity).unwrap();
+            let plan = FlashPlan::flash(nobodys, unit, None, None, &proof(), identity).unwrap();
             assert_eq!(plan.blocks[0].source, BlockSource::Known);
             assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
             assert!(plan.blocks.iter().all(BlockPlan::differs));
@@ -341,7 +327,7 @@ mod tests {
     fn the_serial_number_that_a_unit_shows_is_written_into_the_known_block_if_the_field_takes_it() {
         let serial = |state, shown: &str| {
             let shows = UnitInfo { serial: Some(shown.to_owned()), ..attached(state) };
-            let plan = FlashPlan::flash(shows, [None, None], None, &proof(), identity).unwrap();
+            let plan = FlashPlan::flash(shows, [None, None], None, None, &proof(), identity).unwrap();
             assert!(plan.blocks[0].changes.iter().all(|change| change.field != "serial"), "{:?}", plan.blocks[0]);
             plan.serial().unwrap()
         };
@@ -365,7 +351,7 @@ mod tests {
         let boot_loader = attached(BridgeState::BootLoader);
         let neutral = neutral_blocks("", Some("BOARD1")).unwrap();
         let plan = |unit, backup: Option<&Backup>| {
-            let plan = FlashPlan::flash_with(boot_loader.clone(), unit, backup, Some(neutral), &image, |_| Ok(()));
+            let plan = FlashPlan::flash(boot_loader.clone(), unit, backup, Some(neutral), &image, |_| Ok(()));
             let plan = plan.unwrap();
             let has_neutral = plan.blocks.iter().any(|block| block.source == BlockSource::Neutral);
             assert_eq!(needs_stand_in(&unit, backup), has_neutral);
@@ -388,15 +374,16 @@ mod tests {
     fn a_backup_gives_the_blocks_that_the_boot_loader_can_not() {
         let mut backup = sample_backup();
         backup.blocks[0] = *own_block().bytes();
-        let plan = FlashPlan::flash(attached(BridgeState::BootLoader), [None, None], Some(&backup), &proof(), identity)
-            .unwrap();
+        let plan =
+            FlashPlan::flash(attached(BridgeState::BootLoader), [None, None], Some(&backup), None, &proof(), identity)
+                .unwrap();
         assert_eq!(plan.blocks[0].source, BlockSource::Backup);
         assert!(!plan.has_known_serial());
     }
 
     #[test]
     fn an_edit_that_does_not_fit_makes_no_plan() {
-        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &proof(), |blocks| {
+        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, None, &proof(), |blocks| {
             blocks[0].set_text(ConfigField::T10Vendor, "far too long")
         });
         assert_eq!(result.unwrap_err().code(), "asm2464::config::text");
@@ -417,7 +404,8 @@ mod tests {
 
     #[test]
     fn the_parts_are_the_file_split_where_the_flash_splits_it() {
-        let plan = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &proof(), |_| Ok(())).unwrap();
+        let plan =
+            FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, None, &proof(), |_| Ok(())).unwrap();
         let parts: Vec<_> = plan.parts().map(|(part, bytes)| (part, bytes.len())).collect();
         assert_eq!(parts, [(Part::One, 0xFF00), (Part::Two, 98_016 - 0xFF00)]);
     }

@@ -226,7 +226,7 @@ fn plan(seen: &Observation, edits: &[Edit], images: &Images) -> Result<FlashPlan
     for edit in edits {
         changes.set(edit.field, edit.value.clone());
     }
-    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &proof, |blocks| changes.apply(blocks))?)
+    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, None, &proof, |blocks| changes.apply(blocks))?)
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::writing::at_once;
 use super::access::is_readable;
-use super::backup_folder::FiledBackup;
-use super::backup_folder::{BackupPlaces, Filed, UnreadBackup, UnreadKind};
+use super::backup_folder::{BackupPlaces, Filed, FiledBackup, UnreadBackup, UnreadKind};
 use super::consent::{Allowed, Permission, Waiver};
 use super::decide::{Decision, Terms, decide};
 use super::examined::{Examined, Neighbours, NewFirmware};
@@ -28,8 +27,7 @@ use super::needs::{Loss, later_commands, without_backup};
 use super::observe::Observation;
 use super::offers::{self, offers};
 use super::plan::FlashPlan;
-use super::recovery::LaterCommands;
-use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, NextStep, Why, Writes};
+use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, LaterCommands, NextStep, Why, Writes};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
 use crate::advice::Applicability;
@@ -158,6 +156,16 @@ pub struct FlashUnit {
 }
 
 impl FlashUnit {
+    /// A unit about which nothing is decided, so that nothing writes it. One that could not be examined is refused.
+    fn undecided(FoundUnit { device, port, examined }: FoundUnit) -> Self {
+        let (examined, outcome) = match examined {
+            Ok(examined) => (Some(examined), UnitOutcome::Unchanged),
+            Err(failure) => (None, UnitOutcome::Refused(failure)),
+        };
+        let (terms, later, instead) = (Terms::default(), LaterCommands::default(), Vec::new());
+        Self { device, port, examined, terms, outcome, later, instead, is_measured: false }
+    }
+
     /// Whether it will be written.
     pub const fn is_to_be_written(&self) -> bool {
         matches!(self.outcome, UnitOutcome::Write)
@@ -283,10 +291,11 @@ impl FlashJob {
         let in_names: BTreeSet<String> =
             unread.iter().flat_map(|unread| unread.serials_in_name()).map(str::to_owned).collect();
         let own: Vec<Option<String>> = examined(units).map(|unit| unit.own().serial).collect();
-        let mut serials = series.assign(&own, &in_use, &in_names).into_iter();
-        for FoundUnit { device, examined, .. } in units {
+        let serials = series.assign(&own, &in_use, &in_names);
+        let examined = units.iter_mut().filter(|unit| unit.examined.is_ok());
+        for (FoundUnit { device, examined, .. }, serial) in examined.zip(serials) {
             let Ok(Examined { seen, .. }) = examined else { continue };
-            let plan = match serials.next().flatten() {
+            let plan = match serial {
                 Some(serial) => make(seen, &serial),
                 None => Err(no_serial_left(device, series)),
             };
@@ -304,41 +313,36 @@ impl FlashJob {
         let mut all: Vec<UnitInfo> = examined(&found).map(|unit| unit.seen.attached.clone()).collect();
         all.extend(connected.iter().flatten().cloned());
         self.find_backups(&mut found, &all);
-        self.prove(&found)?;
-        let seen: Vec<&Examined> = examined(&found).collect();
+        for unit in examined(&found) {
+            offers::prove(&unit.backups, &self.images)?;
+        }
+        let mut units: Vec<FlashUnit> = found.into_iter().map(FlashUnit::undecided).collect();
+        let seen: Vec<&Examined> = units.iter().filter_map(|unit| unit.examined.as_ref()).collect();
         let decisions = decide(&seen, &self.subject, self.allowed, &connected);
         let written: Vec<bool> = decisions.iter().map(|decision| matches!(decision, Decision::Write(_))).collect();
         let backs_up = self.invoked.backs_up;
-        let later = (0..seen.len()).map(|at| later_commands(&seen, at, &self.subject, &written, backs_up, &connected));
-        let later: Vec<LaterCommands> = later.collect();
-        let mut decided = decisions.into_iter().zip(later);
-        let mut units = Vec::new();
-        for FoundUnit { device, port, examined } in found {
-            let (mut terms, mut instead) = (Terms::default(), Vec::new());
-            let (examined, later, outcome) = match examined {
-                Err(failure) => (None, LaterCommands::default(), UnitOutcome::Refused(failure)),
-                Ok(examined) => {
-                    let (decision, later) = decided.next().expect("there is a decision about each examined unit");
-                    instead = self.instead(&decision, &examined, &later, &all)?;
-                    let outcome = match decision {
-                        Decision::Write(accepted) => match self.unlisted_id(&device, &examined.plan) {
-                            Some(failure) => UnitOutcome::Refused(failure.into()),
-                            None => {
-                                terms = accepted;
-                                UnitOutcome::Write
-                            }
-                        },
-                        Decision::Unchanged => UnitOutcome::Unchanged,
-                        Decision::NoBackup(failure)
-                        | Decision::OwnBackup(failure)
-                        | Decision::Lost(failure)
-                        | Decision::OthersBackup(failure)
-                        | Decision::Refused(failure) => UnitOutcome::Refused(failure.into()),
-                    };
-                    (Some(examined), later, outcome)
-                }
+        let later = |at| later_commands(&seen, at, &self.subject, &written, backs_up, &connected);
+        let later: Vec<LaterCommands> = (0..seen.len()).map(later).collect();
+        let examined = units.iter_mut().filter(|unit| unit.examined.is_some());
+        for ((unit, decision), later) in examined.zip(decisions).zip(later) {
+            let Some(examined) = &unit.examined else { continue };
+            unit.instead = self.instead(&decision, examined, &later, &all)?;
+            unit.later = later;
+            unit.outcome = match decision {
+                Decision::Write(terms) => match self.unlisted_id(&unit.device, &examined.plan) {
+                    Some(failure) => UnitOutcome::Refused(failure.into()),
+                    None => {
+                        unit.terms = terms;
+                        UnitOutcome::Write
+                    }
+                },
+                Decision::Unchanged => UnitOutcome::Unchanged,
+                Decision::NoBackup(failure)
+                | Decision::OwnBackup(failure)
+                | Decision::Lost(failure)
+                | Decision::OthersBackup(failure)
+                | Decision::Refused(failure) => UnitOutcome::Refused(failure.into()),
             };
-            units.push(FlashUnit { device, port, examined, terms, outcome, later, instead, is_measured: false });
         }
         let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
         let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
@@ -379,14 +383,6 @@ impl FlashJob {
                 fitting::add_named(backups, &seen.attached, &seen.blocks, beside);
             }
         }
-    }
-
-    /// Proves the firmware of the earlier backups which will be offered.
-    fn prove(&self, units: &[FoundUnit]) -> Result<(), AnyFailure> {
-        for unit in examined(units) {
-            offers::prove(&unit.backups, &self.images)?;
-        }
-        Ok(())
     }
 
     /// Returns the steps to take instead of a write that is refused or asked about. `later` is what the command needs to be
@@ -491,11 +487,14 @@ impl FlashJob {
             if terms.loss.waivers().any(|waiver| !allowed.clone_identity.has(waiver)) {
                 questions.push(WriteQuestion::Loss { device, loss: &terms.loss });
             }
-            let neighbours = terms.unknown_neighbours.as_ref();
-            if let Some(why) = neighbours.filter(|_| !allowed.clone_identity.has(Waiver::Neighbours)) {
+            if let Some(why) = &terms.unknown_neighbours
+                && !allowed.clone_identity.has(Waiver::Neighbours)
+            {
                 questions.push(WriteQuestion::UnknownNeighbours { device, why });
             }
-            if let Some((from, to)) = terms.other_line.filter(|_| !allowed.other_line) {
+            if let Some((from, to)) = terms.other_line
+                && !allowed.other_line
+            {
                 questions.push(WriteQuestion::OtherLine { device, from, to });
             }
         }

@@ -88,6 +88,7 @@ fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
         seen.attached.clone(),
         seen.blocks,
         None,
+        None,
         &samples::proof(&practice::image(), Rewritable::Yes),
         |_| Ok(()),
     )?)

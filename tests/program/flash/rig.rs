@@ -98,7 +98,7 @@ pub fn proved(image: &Image) -> Arc<Proof> {
 pub fn plan(port: &mut VirtualPort, image: &Image) -> FlashPlan {
     let attached = port.attached().unwrap();
     let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
-    FlashPlan::flash(attached, blocks, None, &proved(image), |_| Ok(())).unwrap()
+    FlashPlan::flash(attached, blocks, None, None, &proved(image), |_| Ok(())).unwrap()
 }
 
 /// The practice image with the default patches and, if `e4_extension`, with e4-length-16.

@@ -286,7 +286,7 @@ impl Args {
         let neutral = if is_neutral { Some(neutral_blocks(shown, given)?) } else { None };
         let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, given, blocks);
         let (attached, proof) = (seen.attached.clone(), &subject.proof);
-        let mut plan = FlashPlan::flash_with(attached, seen.blocks, blocks_from, neutral, proof, edit)?;
+        let mut plan = FlashPlan::flash(attached, seen.blocks, blocks_from, neutral, proof, edit)?;
         // What the unit shows may be gone when the command is run again.
         let yields = given.is_none() && plan.blocks[0].source.stands_in() && !plan.has_known_serial();
         if yields || next.is_some() {

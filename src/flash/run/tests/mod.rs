@@ -340,11 +340,12 @@ fn rig(running: Option<Image>) -> Rig {
     };
     let before = unit.identity();
     let blocks: UnitBlocks = if unit.running.is_some() { unit.blocks.map(Some) } else { [None, None] };
-    let plan = FlashPlan::flash(before.clone(), blocks, None, &samples::proved(&sample_image(2)), |[block, _]| {
-        block.set_number(ConfigField::VendorId, 0xADD1)?;
-        block.set_number(ConfigField::ProductId, 1)
-    })
-    .unwrap();
+    let plan =
+        FlashPlan::flash(before.clone(), blocks, None, None, &samples::proved(&sample_image(2)), |[block, _]| {
+            block.set_number(ConfigField::VendorId, 0xADD1)?;
+            block.set_number(ConfigField::ProductId, 1)
+        })
+        .unwrap();
     let home = tempfile::tempdir().unwrap();
     let options = FlashOptions {
         backup_into: (state == BridgeState::Vendor).then(|| home.path().join("backups")),
@@ -522,7 +523,7 @@ fn run_on_vendor_unit(scenario: &str) -> (VirtualPort, Result<FlashReport, Box<S
     let mut port = virtual_port(scenario);
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, &samples::proved(&practice::image()), |[block, _]| {
+    let plan = FlashPlan::flash(attached, blocks, None, None, &samples::proved(&practice::image()), |[block, _]| {
         block.set_text(ConfigField::Product, "Another")
     })
     .unwrap();
@@ -579,7 +580,7 @@ fn a_flash_that_differs_from_its_backup_in_part_2_alone_is_not_called_write_prot
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let blocks = rig.port.unit.lock().unwrap().blocks.map(Some);
     let same = samples::proved(&sample_image(1));
-    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, &same, |_| Ok(())).unwrap();
+    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, None, &same, |_| Ok(())).unwrap();
     let stopped = rig.stopped();
     assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::flash::part_differs", StoppedState::Complete));
 }
@@ -589,8 +590,9 @@ fn a_part_that_does_not_stay_beside_blocks_that_do_is_no_write_protection() {
     let worn: Vec<_> = (1..=10).map(|nth| (0xE3, nth, Quirk::Corrupt)).collect();
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let blocks = rig.port.unit.lock().unwrap().blocks.map(Some);
-    rig.plan = FlashPlan::flash(rig.port.before.clone(), blocks, None, &samples::proved(&sample_image(2)), |_| Ok(()))
-        .unwrap();
+    rig.plan =
+        FlashPlan::flash(rig.port.before.clone(), blocks, None, None, &samples::proved(&sample_image(2)), |_| Ok(()))
+            .unwrap();
     let stopped = rig.stopped();
     assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::flash::part_differs", StoppedState::Complete));
 }

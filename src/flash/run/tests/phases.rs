@@ -63,7 +63,8 @@ fn block_protection_is_as_it_was_until_the_write() {
     let mut port = virtual_port("factory = \"open\"\n[flash]\nprotection = \"clearable\"\n");
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, &samples::proved(&practice::image()), |_| Ok(())).unwrap();
+    let plan =
+        FlashPlan::flash(attached, blocks, None, None, &samples::proved(&practice::image()), |_| Ok(())).unwrap();
     let (options, mut nobody) = (rig(None).options, ());
     let prepared = prepare(&mut port, &plan, &options, &mut nobody, Interrupt::never()).unwrap();
     prepared.confirm().unwrap().release();

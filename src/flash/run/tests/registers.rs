@@ -64,7 +64,7 @@ fn cells(unit: &SharedUnit) -> Vec<u8> {
 fn plan(port: &mut dyn Port, image: &Image) -> FlashPlan {
     let attached = port.attached().unwrap();
     let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
-    FlashPlan::flash(attached, blocks, None, &samples::proved(image), |_| Ok(())).unwrap()
+    FlashPlan::flash(attached, blocks, None, None, &samples::proved(image), |_| Ok(())).unwrap()
 }
 
 fn options() -> FlashOptions {

@@ -50,7 +50,8 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let mut port = rig.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = FlashPlan::flash(attached.clone(), blocks, None, &proved(&practice::image()), |_| Ok(())).unwrap();
+        let plan =
+            FlashPlan::flash(attached.clone(), blocks, None, None, &proved(&practice::image()), |_| Ok(())).unwrap();
         let stopped = run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap_err();
         assert_eq!(stopped.left, StoppedState::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
@@ -157,7 +158,7 @@ fn at_high_speed_tinygrads_firmware_is_flashed_although_both_defects_are_there()
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         // The unit keeps its power, and with it tinygrad's firmware.
         for image in [&wanted.image, &tinygrads.image] {
-            let plan = FlashPlan::flash(attached.clone(), blocks, None, &proved(image), |_| Ok(())).unwrap();
+            let plan = FlashPlan::flash(attached.clone(), blocks, None, None, &proved(image), |_| Ok(())).unwrap();
             let report = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
             let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
             assert!(trouble.is_empty(), "{trouble:?}");

@@ -85,7 +85,7 @@ fn flash_with(rig: &Rig, wanted: &Wanted, config_from: Option<&Path>) -> Result<
     let is_readable = attached.state != BridgeState::BootLoader;
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let config = config_from.map(|folder| backup_folder::load(folder).unwrap());
-    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &proved(&wanted.image), |blocks| {
+    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), None, &proved(&wanted.image), |blocks| {
         wanted.edits.apply(blocks)
     });
     let options = rig.options(is_readable && config_from.is_none());

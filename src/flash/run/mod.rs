@@ -1,26 +1,63 @@
-//! Carries out a plan: backup, write, readback, restart, the unit's return, and the proof of what it then runs.
+//! Carries out a plan on one unit: claim, back up, check, erase, write, read back, restart, judge.
 //!
-//! The phases of a run are types: [`prepare`] does everything that can fail before the first write, [`ClaimedUnit::confirm`]
-//! checks that the unit is still the same, and only what this returns can [write](ClaimedUnit::write). Several units that are
-//! written together pass each phase before any of them enters the next.
+//! # The trip
 //!
-//! `commands` or `registers` writes the flash, depending on the running firmware. `power` starts what was written and
-//! checks that it runs.
+//! ```text
+//!  Port, FlashPlan, FlashOptions
+//!    │ prepare   claim: Access, UnitBlocks as in the plan · Behaviour before · back up: Backup · check the protection
+//!    ▼
+//!  ClaimedUnit<Prepared> ── prove_backup: what it takes to write the backup back
+//!    │ confirm   the same unit, the same blocks, the backup still in its folder; the last look at Ctrl-C
+//!    ▼
+//!  ClaimedUnit<Confirmed>
+//!    │ write     erase, write, read back (`commands` or `registers`) · restart, wait, judge: StartedCode (`power`)
+//!    ▼
+//!  FlashReport, or from any phase Stopped with a StoppedState
+//! ```
 //!
-//! # Through registers
+//! The phases are types: [`prepare`] does everything that can fail before the first write, [`ClaimedUnit::confirm`]
+//! checks that the unit is still the same, and only what this returns can [write](ClaimedUnit::write). Several units that
+//! are written together pass each phase before any of them enters the next. [`StoppedState`] is noted before the request
+//! that changes it is sent, so that it is right wherever the run stops.
 //!
-//! Open firmware takes no vendor commands; E4 and E5 reach the registers of the [flash controller](asm2464::flash). A
-//! booted model offers the same registers, so `verify --boot` runs the code that recovers a dock.
+//! What runs on the unit decides how it is written: the vendor's firmware and the boot loader take commands, E1 and E3;
+//! open firmware takes none, but its E4 and E5 reach the registers of the [flash controller](asm2464::flash). A booted
+//! model offers the same registers, so `verify --boot` runs the code that recovers a dock. Only what can be read back
+//! while the unit still runs its old code is read back before the restart. The boot loader reads nothing, so there it is
+//! read back when the unit has returned, once.
+//!
+//! # What is done again, and what that multiplies to
+//!
+//! **By commands**, two loops, bounded by their count and by the time limit of each command:
+//!
+//! | | tries | each at most |
+//! | --- | --- | --- |
+//! | the whole slot, from the erase on: two E1, two E3, and the readback | 3 (`ATTEMPTS`) | 4 × 60 s to write, 170 s to read |
+//! | a command that is answered with UNIT ATTENTION, and so was not carried out | 4 | |
+//!
+//! So the flash is erased three times at most, and 12 commands write. If each takes its whole time limit, that is 12
+//! minutes of writing and 7 of reading, besides the recovery of the pipes after a command that failed; in the boot
+//! loader, where the limit is 30 s and nothing is read, 6 minutes. These loops know of no progress: E1 and E3 report none.
+//!
+//! **Through registers**, three loops, one in the other, over what one operation repeats by itself (three readings of a
+//! sector, of which two must agree; five tries to change the protection):
+//!
+//! | | tries | bounded by |
+//! | --- | --- | --- |
+//! | write what differs, and compare everything | 3 (`ATTEMPTS`) | a comparison that finds a difference |
+//! | one change, one sector's reading, or one comparison | 8 in a row (`FAILURES`) | progress: 600 s without a sector written or read |
+//! | a new connection before each of these but the first | 8 (`FAILURES`) | 2.8 s of pauses; a unit that stays away ends the run |
+//!
+//! So a sector is erased, and a page programmed, 3 × 8 = 24 times at most, over 3 × 7 × 8 = 168 connections. One comparison
+//! reads a sector 8 × 2 × 3 = 48 times at most, and the first one, which the blocks are in, 96 times. Nothing limits the
+//! whole: a slot has 32 sectors and the old image's length, and each of these 33 changes has 600 s of its own, 5.5 hours
+//! for one round if each needs all of them. That is on purpose. While the old image starts, 600 s end the preparation,
+//! and 600 s everything from there to the first change; as long again may pass until the protection is back. After the
+//! first change only a lack of progress ends the run, since giving up leaves a boot loader where going on leaves firmware.
 //!
 //! - [`changes`](super::changes) has the order that makes every stop safe. Only sectors that differ are written.
-//! - Everything is read until two readings agree, at most three times; otherwise the run ends and nothing is written.
-//!   Each page and sector is read back. What fails is repeated over a new connection, up to eight times in a row.
-//! - The block protection is cleared first, in at most five tries. If it stays, the run ends and nothing is written.
-//!   Afterwards it is set as it was, but not on a flash that may have no firmware, since nobody knows whether the boot
-//!   loader clears the protection.
-//! - A preparation of 600 s ends the run. After the first change the old image can't start any more, so the run goes on
-//!   as long as the write makes progress: it ends when one sector has failed eight times in a row or has taken 600 s, or
-//!   when the unit stays off the bus.
+//! - The block protection is cleared first. If it stays, the run ends and nothing is written. Afterwards it is set as it
+//!   was, but not on a flash that may have no firmware, since nobody knows whether the boot loader clears the protection.
 
 mod commands;
 mod power;

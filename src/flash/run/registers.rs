@@ -1,8 +1,7 @@
 //! Writes through registers, sector by sector, and only what differs.
 //!
 //! Wherever it stops, the unit starts an image or its boot loader: see [`changes`]. What fails is done again over
-//! a new connection. Once the old image can't start any more, only a lack of progress ends the run: [`FAILURES`] in a
-//! row at one sector, or a sector that takes longer than the run's time limit.
+//! a new connection; the page of [`run`](super) has what that multiplies to.
 
 use std::time::Duration;
 use std::{mem, thread};

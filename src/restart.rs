@@ -339,12 +339,15 @@ enum LevelEnd {
 
 impl Restarter<'_, '_> {
     fn apply(&mut self, level: Level, now: &UnitCondition) -> Result<LevelEnd, AnyFailure> {
-        let state = now.state();
         match level {
             Level::Engines => self.with_open(|unit, _| unit.strobe_engines().map(|()| "strobed".to_owned())),
             Level::PciePower => self.with_open(pcie_power),
-            Level::Cpu if state == Some(BridgeState::OpenFirmware) => self.reset_by_register(now),
-            Level::Cpu => self.reset_by_command(),
+            Level::Cpu => match &now.attached {
+                Some(unit) if unit.state == BridgeState::OpenFirmware => {
+                    self.reset_open(unit, now.has(UnitFaultKind::PcieLink))
+                }
+                _ => self.reset_by_command(),
+            },
             Level::PortPower => self.cycle_port(now),
             Level::Cable if self.port.location().is_virtual() => {
                 Ok(LevelEnd::NotDone("a virtual unit has no cable to unplug".to_owned()))
@@ -370,24 +373,21 @@ impl Restarter<'_, '_> {
         Ok(act(&mut unit, self.interrupt).map_or_else(|error| LevelEnd::NotDone(error.to_string()), LevelEnd::Done))
     }
 
-    fn reset_by_register(&mut self, now: &UnitCondition) -> Result<LevelEnd, AnyFailure> {
+    /// Resets the CPU of open firmware. `was_link_down` is whether PCIe's link was down before.
+    fn reset_open(&mut self, attached: &UnitInfo, was_link_down: bool) -> Result<LevelEnd, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
             Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
-        let at_super_speed = now.attached.as_ref().is_some_and(|unit| unit.speed.is_slow() && retrains(unit));
-        let (sent, done) = match at_super_speed {
-            true => (unit.restart_at_super_speed(), CPU_RESET_BY_F4),
-            false => (unit.restart_cpu(), CPU_RESET),
+        let done = match restart_open(&mut unit, attached) {
+            Ok(done) => done,
+            Err(refused) => return Ok(LevelEnd::NotDone(refused.to_string())),
         };
-        if let Err(refused) = sent {
-            return Ok(LevelEnd::NotDone(refused.to_string()));
-        }
         // Keep the unit until it has left: see `restart_cpu`.
         let outcome = self.wait(self.options.come_back, done);
         drop(unit);
         let outcome = outcome?;
-        if matches!(outcome, LevelEnd::Done(_)) && !now.has(UnitFaultKind::PcieLink) {
+        if matches!(outcome, LevelEnd::Done(_)) && !was_link_down {
             // Some builds start with PCIe switched off. Builds without F3 refuse it.
             if let Ok(mut unit) = self.port.open_control()
                 && !unit.link().is_ok_and(|link| link.is_up)
@@ -459,6 +459,20 @@ impl Restarter<'_, '_> {
         self.interrupt.check()?;
         Ok(if back.is_some() { LevelEnd::Done(done.to_owned()) } else { LevelEnd::NotBack })
     }
+}
+
+/// Restarts open firmware that runs on this unit, with SuperSpeed allowed again where its link is slow and its build can do
+/// that. Returns what was done, in words. Keep the unit until it has left: see [`OpenBridge::restart_cpu`].
+///
+/// # Errors
+/// [`ControlError::Stalled`] if the firmware refuses.
+pub(crate) fn restart_open(unit: &mut OpenBridge, attached: &UnitInfo) -> Result<&'static str, ControlError> {
+    if attached.speed.is_slow() && retrains(attached) {
+        unit.restart_at_super_speed()?;
+        return Ok(CPU_RESET_BY_F4);
+    }
+    unit.restart_cpu()?;
+    Ok(CPU_RESET)
 }
 
 /// Returns the message of an error that the unit itself causes. Passes on any other: it forbids touching the unit.

@@ -1,16 +1,19 @@
 //! The units that a GPU runtime opens, by their USB IDs, where it looks for their GPU, and which firmware it drives.
 
-use asm2464::firmware::{UsbId, is_runtime_product};
+use asm2464::firmware::{UsbId, is_runtime_product, open_build};
 use asm2464::scsi::runtime::Variables;
 use asm2464_files::toml_file::{self, TomlError};
 use serde::Deserialize;
 
-use crate::image::{Firmware, open_build_lacks};
+use crate::image::Firmware;
 
 /// The runtime that drives the open firmware.
 pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
 /// The runtime that drives the patched vendor firmware.
 pub const PATCHED_RUNTIME: &str = "tinygrad up to v0.13.0";
+
+/// The last commit before pull request 79 of the open firmware, which ended the hourly fault. Source: its history.
+const LAST_OF_HOURLY_FAULT: &str = "0b5aed4";
 
 /// What a GPU runtime opens. Another ID than these is no unit to it, whatever firmware runs there.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -108,6 +111,24 @@ impl Runtime {
     }
 }
 
+/// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
+/// known. Since August 2026 the string contains the build's commit. Source: the open firmware's history; owners'
+/// reports.
+pub fn open_build_lacks(product: &str) -> Option<&'static str> {
+    match open_build(product) {
+        Some(build) if build == "v0.1" || build.starts_with(LAST_OF_HOURLY_FAULT) => Some(
+            "a build from before pull request 79 (the last is 0b5aed4 of 4 August 2026): E4 fails about once an hour. \
+             Builds from 6 July on may have USB4 code that was removed later. ed4e39b (8 August) has neither",
+        ),
+        Some(_) => None,
+        None if is_runtime_product(product) => None,
+        None => Some(
+            "a build whose name tinygrad refuses, as builds of 4 August 2026 have, whose E4 fails about once an hour, too; \
+             ed4e39b (8 August) has another",
+        ),
+    }
+}
+
 /// USB IDs in words: `ADD1:0001 and 3801:0001`.
 fn ids_in_words(ids: &[UsbId]) -> String {
     ids.iter().map(UsbId::to_string).collect::<Vec<_>>().join(" and ")
@@ -123,6 +144,14 @@ mod tests {
         assert_eq!(ids_in_words(&runtime.open), "ADD1:0001 and 3801:0001");
         assert_eq!((ids_in_words(&runtime.patched), runtime.bus), ("ADD1:0001".to_owned(), 4));
         assert!(runtime.source.contains("2026"), "{}", runtime.source);
+    }
+
+    #[test]
+    fn the_product_string_shows_what_a_build_lacks() {
+        assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
+        assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
+        assert!(open_build_lacks("custom 0b5aed4f-CLEAN").unwrap().contains("4 August"));
+        assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);
     }
 
     #[test]

@@ -13,9 +13,8 @@ use serde::Serialize;
 use self::Verdict::{Bad, Good, Note, Unknown};
 use crate::advice::Advice;
 use crate::gpus::{GpuSupport, Gpus, PciId};
-use crate::image::open_build_lacks;
 use crate::restart::retrains;
-use crate::runtimes::{Drives, OPEN_RUNTIME, PATCHED_RUNTIME, Runtime};
+use crate::runtimes::{Drives, OPEN_RUNTIME, PATCHED_RUNTIME, Runtime, open_build_lacks};
 use crate::unit::facts::{
     Asked, Contents, Facts, FlashChip, PipeState, Problem, RequestTimes, RunningFirmware, SLOW_GOVERNOR,
 };

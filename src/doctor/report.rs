@@ -150,9 +150,9 @@ fn redacted(mut facts: Facts) -> Facts {
         models.flatten().for_each(|model| *model = format!("name {LEFT_OUT}"));
     }
     if let Asked::Is(contents) = &mut facts.contents
-        && let Some(open) = contents.flashed.as_mut().and_then(|firmware| firmware.open_mut())
+        && let Some(firmware) = &mut contents.flashed
     {
-        text(&mut open.product);
+        firmware.change_product(text);
     }
     let Facts { opened, pipes, contents, part_revision, flash_part, supply, link, tree, bench_failure, .. } =
         &mut facts;
@@ -217,7 +217,7 @@ mod tests {
     /// The report on a unit with open firmware whose product string has its serial number.
     fn report() -> Report {
         let mut firmware = samples::proof(&practice::open_image(), Rewritable::Yes).known.firmware.clone();
-        firmware.open_mut().unwrap().product = "custom LAB-07".to_owned();
+        firmware.change_product(|product| *product = "custom LAB-07".to_owned());
         let mut facts = Facts::unasked(unit("1-2", "LAB-07"), HostState::default());
         facts.descriptors = Some([&CONTAINER_ID[..], &[0], &[0xAB; 16]].concat());
         facts.contents = Asked::Is(Contents {

@@ -44,8 +44,8 @@ impl<'a> Budget<'a> {
 #[derive(Debug)]
 pub(super) struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
-    /// The files: index, name, and whether it is encrypted.
-    members: Vec<(usize, String, bool)>,
+    /// The files, each with its index and name.
+    members: Vec<(usize, String)>,
 }
 
 impl<'a> Archive<'a> {
@@ -73,7 +73,7 @@ impl<'a> Archive<'a> {
                 return Err(Failure::new(label, message));
             }
             if member.is_file() {
-                members.push((index, name, member.encrypted()));
+                members.push((index, name));
             }
         }
         Ok(Self { zip, members })
@@ -94,7 +94,7 @@ impl<'a> Archive<'a> {
 
     /// Returns the names of the files, in the archive's order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.members.iter().map(|(_, name, _)| name.as_str())
+        self.members.iter().map(|(_, name)| name.as_str())
     }
 
     /// Returns the place of the member with this name, among [`names`](Self::names).
@@ -118,45 +118,52 @@ impl<'a> Archive<'a> {
     /// If there is no such place.
     pub fn read(&mut self, place: usize, budget: &mut Budget<'_>) -> Result<Vec<u8>, AnyFailure> {
         budget.interrupt.check()?;
-        let (index, name, encrypted) = &self.members[place];
-        if *encrypted {
+        let (index, name) = &self.members[place];
+        let member = self.zip.by_index_raw(*index).map_err(damaged)?;
+        if member.encrypted() {
             let label = Kind::BadInput.code("asmpatch::archive::encrypted");
             return Err(Failure::new(label, format!("the member \"{name}\" is encrypted")).into());
         }
-        let raw = self.zip.by_index_raw(*index).map_err(damaged)?;
-        let (declared, method) = (raw.size(), raw.compression());
-        drop(raw);
+        let method = member.compression();
         if !matches!(method, CompressionMethod::Stored | CompressionMethod::Deflated) {
             let label = Kind::BadInput.code("asmpatch::archive::unsupported");
             let message = format!("the member \"{name}\" is compressed by {method}, which asmpatch can't undo");
             return Err(Failure::new(label, message).into());
         }
-        let expands = |limit: u64| {
-            let label = Kind::BadInput.code("asmpatch::archive::expands");
-            Failure::new(label, format!("the member \"{name}\" expands to more than {limit} bytes"))
-        };
+        let declared = member.size();
+        drop(member);
         if declared > budget.expand {
             budget.is_spent = budget.expand < MAX_EXPANDED;
-            return Err(expands(budget.expand).into());
+            return Err(expands(name, budget.expand).into());
         }
-        // The zip crate reports a member that is longer than declared like any other damage. The CRC is checked below
-        // instead, so that an error after the last declared byte can only mean this.
-        let options = ZipReadOptions::new().ignore_crc32(true);
-        // A damaged member is charged, too: the work was done.
+        // A damaged member is charged, too: the work is done.
         budget.expand -= declared;
-        let mut member = self.zip.by_index_with_options(*index, options).map_err(damaged)?;
-        // Without room for the declared bytes, it would take twice as many while it grows. They are within the budget.
-        let mut bytes = Vec::with_capacity(declared as usize);
-        member.by_ref().take(declared).read_to_end(&mut bytes).map_err(ZipError::Io).map_err(damaged)?;
-        if !matches!(member.read(&mut [0]), Ok(0)) {
-            return Err(expands(declared).into());
-        }
-        if crc32fast::hash(&bytes) != member.crc32() {
-            let wrong = format!("the CRC-32 of {name:?} is wrong");
-            return Err(damaged(ZipError::Io(io::Error::new(io::ErrorKind::InvalidData, wrong))).into());
-        }
-        Ok(bytes)
+        Ok(expanded(&mut self.zip, *index, name, declared)?)
     }
+}
+
+/// Expands the member at this index, which declares this length.
+fn expanded(zip: &mut ZipArchive<Cursor<&[u8]>>, index: usize, name: &str, declared: u64) -> Result<Vec<u8>, Failure> {
+    // The zip crate reports a member that is longer than declared like any other damage. The CRC is checked below
+    // instead, so that an error after the last declared byte can only mean this.
+    let options = ZipReadOptions::new().ignore_crc32(true);
+    let mut member = zip.by_index_with_options(index, options).map_err(damaged)?;
+    // Without room for the declared bytes, it would take twice as many while it grows. They are within the budget.
+    let mut bytes = Vec::with_capacity(declared as usize);
+    member.by_ref().take(declared).read_to_end(&mut bytes).map_err(ZipError::Io).map_err(damaged)?;
+    if !matches!(member.read(&mut [0]), Ok(0)) {
+        return Err(expands(name, declared));
+    }
+    if crc32fast::hash(&bytes) != member.crc32() {
+        let wrong = format!("the CRC-32 of {name:?} is wrong");
+        return Err(damaged(ZipError::Io(io::Error::new(io::ErrorKind::InvalidData, wrong))));
+    }
+    Ok(bytes)
+}
+
+fn expands(name: &str, limit: u64) -> Failure {
+    let label = Kind::BadInput.code("asmpatch::archive::expands");
+    Failure::new(label, format!("the member \"{name}\" expands to more than {limit} bytes"))
 }
 
 fn damaged(error: ZipError) -> Failure {

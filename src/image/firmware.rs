@@ -4,7 +4,7 @@ use std::fmt;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, is_runtime_product, open_build};
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part, UsbId, open_build};
 use asm2464::{Failure, Kind};
 use asm2464_chip::chip::boot::{self, Enumerated};
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::patch::{Library, Patch, PatchEffect};
 use crate::practice;
 
-/// The last commit before pull request 79 of the open firmware, which ended the hourly fault. Source: its history.
-const LAST_OF_HOURLY_FAULT: &str = "0b5aed4";
 /// Number of hex digits that name a build of open firmware.
 const BUILD_DIGITS: usize = 8;
 /// The fewest digits by which git names a commit.
@@ -79,11 +77,10 @@ impl Firmware {
         }
     }
 
-    /// The open firmware, to change how it is described.
-    pub(crate) fn open_mut(&mut self) -> Option<&mut OpenImage> {
-        match &mut self.base {
-            Base::Open(open) => Some(open),
-            _ => None,
+    /// Changes the product string of open firmware, as in a report, which must not have a serial number in it.
+    pub(crate) fn change_product(&mut self, change: impl FnOnce(&mut String)) {
+        if let Base::Open(open) = &mut self.base {
+            change(&mut open.product);
         }
     }
 
@@ -231,24 +228,6 @@ fn names_the_same(product: &str, other: &str) -> bool {
     len >= FEWEST_DIGITS && one[..len].eq_ignore_ascii_case(&two[..len])
 }
 
-/// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
-/// known. Since August 2026 the string contains the build's commit. Source: the open firmware's history; owners'
-/// reports.
-pub fn open_build_lacks(product: &str) -> Option<&'static str> {
-    match open_build(product) {
-        Some(build) if build == "v0.1" || build.starts_with(LAST_OF_HOURLY_FAULT) => Some(
-            "a build from before pull request 79 (the last is 0b5aed4 of 4 August 2026): E4 fails about once an hour. \
-             Builds from 6 July on may have USB4 code that was removed later. ed4e39b (8 August) has neither",
-        ),
-        Some(_) => None,
-        None if is_runtime_product(product) => None,
-        None => Some(
-            "a build whose name tinygrad refuses, as builds of 4 August 2026 have, whose E4 fails about once an hour, too; \
-             ed4e39b (8 August) has another",
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::BodyOffset;
@@ -300,14 +279,6 @@ mod tests {
         let without = text.replace("effects = [\"answers-writes\"]", "");
         assert_ne!(text, without);
         assert!(!of(&without).answers_writes(), "an id alone has no effect");
-    }
-
-    #[test]
-    fn the_product_string_shows_what_a_build_lacks() {
-        assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
-        assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
-        assert!(open_build_lacks("custom 0b5aed4f-CLEAN").unwrap().contains("4 August"));
-        assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);
     }
 
     #[test]

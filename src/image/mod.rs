@@ -28,7 +28,7 @@ use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
 use asm2464_chip::chip::boot::{self, Behind, BootFault, BootReport, Check, Enumerated, Purpose};
 
-pub use self::firmware::{Firmware, OpenImage, open_build_lacks};
+pub use self::firmware::{Firmware, OpenImage};
 use crate::patch::{self, Expectations, Library, Verification};
 
 /// An image and what it is.

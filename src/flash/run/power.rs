@@ -13,6 +13,7 @@ use crate::flash::access::Access;
 use crate::flash::behaviour::{Behaviour, StartedCode};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
+use crate::restart::restart_open;
 use crate::unit::Live;
 
 /// Interval between looks at a unit that came back, but not yet as expected.
@@ -99,7 +100,7 @@ impl UnitRun<'_> {
     }
 
     /// Restarts the unit. Running firmware resets its CPU and comes back by itself: the vendor's by E8, open firmware
-    /// through 0xCC31. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None` if the unit
+    /// as `asmpatch reset` restarts it. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None` if the unit
     /// does not take it.
     ///
     /// Keep the unit that this returns until it has left: otherwise the system's driver is bound to a restarting unit,
@@ -111,11 +112,11 @@ impl UnitRun<'_> {
     ) -> Result<Option<(Live, ResetMode)>, FlashError> {
         let Some(access) = access else { return Ok(None) };
         self.begin(FlashStep::Restart);
-        let (unit, mode) = match access {
+        let (unit, mode, sent) = match access {
             Access::Commands(mut bridge) => {
-                let mode = match self.plan.attached.state {
-                    BridgeState::BootLoader => ResetMode::Halt,
-                    BridgeState::Vendor | BridgeState::OpenFirmware => ResetMode::CpuReset,
+                let (mode, sent) = match self.plan.attached.state {
+                    BridgeState::BootLoader => (ResetMode::Halt, "halt"),
+                    BridgeState::Vendor | BridgeState::OpenFirmware => (ResetMode::CpuReset, "CPU reset"),
                 };
                 match bridge.reset(mode) {
                     Ok(()) => {}
@@ -125,25 +126,23 @@ impl UnitRun<'_> {
                     }
                     Err(error) => return Err(error.into()),
                 }
-                (Live::Vendor(bridge), mode)
+                (Live::Vendor(bridge), mode, sent)
             }
             Access::Registers(flash) => {
                 drop(flash);
                 let mut unit = port.open_control()?;
-                if let Err(refused) = unit.restart_cpu() {
-                    // A power cycle can still start what was written.
-                    self.trouble(&refused.to_string());
-                    return Ok(None);
+                match restart_open(&mut unit, &self.plan.attached) {
+                    Ok(sent) => (Live::Open(unit), ResetMode::CpuReset, sent),
+                    Err(refused) => {
+                        // A power cycle can still start what was written.
+                        self.trouble(&refused.to_string());
+                        return Ok(None);
+                    }
                 }
-                (Live::Open(unit), ResetMode::CpuReset)
             }
         };
         self.stands(StoppedState::Restarted);
-        let sent = match mode {
-            ResetMode::CpuReset => "CPU reset sent",
-            ResetMode::Halt => "halt sent",
-        };
-        self.end(FlashStep::Restart, sent);
+        self.end(FlashStep::Restart, &format!("{sent} sent"));
         Ok(Some((unit, mode)))
     }
 

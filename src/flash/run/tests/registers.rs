@@ -1,6 +1,7 @@
 //! Runs through registers, on units in memory.
 
 use asm2464::firmware::FlashAddress;
+use asm2464::scsi::XdataAddress;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 
@@ -65,6 +66,26 @@ fn plan(port: &mut dyn Port, image: &Image) -> FlashPlan {
     let attached = port.attached().unwrap();
     let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
     FlashPlan::flash(attached, blocks, None, None, &samples::proved(image), |_| Ok(())).unwrap()
+}
+
+/// Lets the unit fall back to USB 2, as ed4e39b does it.
+fn fall_back(port: &mut VirtualPort) {
+    let mut bridge = port.open_control().unwrap();
+    bridge.xdata_write(XdataAddress::main(0xCC30), 0).unwrap();
+    bridge.restart_cpu().unwrap();
+    drop(bridge);
+    assert!(port.wait_for_return(Duration::from_secs(1), Interrupt::never()).unwrap().unwrap().speed.is_slow());
+}
+
+#[test]
+fn a_unit_that_has_fallen_back_to_usb_2_comes_back_at_superspeed_as_from_a_reset() {
+    let mut port = open_unit("");
+    fall_back(&mut port);
+    let plan = plan(&mut port, &practice::image());
+    let report = run(&mut port, &plan, &options(), &mut (), Interrupt::never()).unwrap();
+    let restart = report.steps.iter().find(|step| step.step == "restart").unwrap();
+    assert_eq!(restart.result, "CPU reset with SuperSpeed allowed again (F4) sent");
+    assert!(!report.after.unwrap().speed.is_slow());
 }
 
 fn options() -> FlashOptions {

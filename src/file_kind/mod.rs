@@ -262,15 +262,13 @@ fn by_first_bytes(file: &[u8]) -> Option<FileKind> {
 fn program(file: &[u8]) -> FileKind {
     const DLL: u16 = 0x2000;
     const NATIVE: u16 = 1;
-    let pe = file
-        .get(0x3C..)
-        .and_then(|rest| rest.first_chunk().copied())
-        .map_or(usize::MAX, |at| usize::try_from(u32::from_le_bytes(at)).unwrap_or(usize::MAX));
-    let half = |at: usize| file.get(pe.checked_add(at)?..)?.first_chunk().copied().map(u16::from_le_bytes);
-    if half(92) == Some(NATIVE) {
+    let long = |at: usize| file.get(at..)?.first_chunk().copied().map(u32::from_le_bytes);
+    let half = |at: usize| file.get(at..)?.first_chunk().copied().map(u16::from_le_bytes);
+    let Some(pe) = long(0x3C).and_then(|at| usize::try_from(at).ok()) else { return FileKind::Program };
+    if half(pe.saturating_add(92)) == Some(NATIVE) {
         return FileKind::Library("a Windows driver");
     }
-    if half(22).is_some_and(|characteristics| characteristics & DLL != 0) {
+    if half(pe.saturating_add(22)).is_some_and(|characteristics| characteristics & DLL != 0) {
         return FileKind::Library("a Windows library");
     }
     FileKind::Program

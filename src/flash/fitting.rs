@@ -163,7 +163,12 @@ pub fn fitting(
     }
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut found: Vec<FittingBackup> = found.into_iter().map(|(_, fitting)| fitting).collect();
-    // Of each dock that is not connected, the newest one is enough to ask about, and few are worth asking about.
+    keep_few_unconnected(&mut found);
+    found
+}
+
+/// Leaves the newest backup of each dock that is not connected, and of few docks: no more are worth asking about.
+fn keep_few_unconnected(found: &mut Vec<FittingBackup>) {
     let mut docks = Vec::new();
     found.retain(|backup| {
         if backup.fit != Fit::Unconnected {
@@ -176,7 +181,6 @@ pub fn fitting(
         docks.push(dock);
         true
     });
-    found
 }
 
 /// Whether the unit of a backup is connected elsewhere than `unit`: another unit shows its serial number, or none of its
@@ -233,8 +237,8 @@ pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
 /// last three bytes are its line: the chip maker's own, or a dock maker's. The practice image has no line.
 pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(FirmwareVersion, FirmwareVersion)> {
     let from = ran.iter().copied().find(|version| *version != practice::VERSION)?;
-    let is_other = to != practice::VERSION && ran.iter().all(|version| version.line() != to.line());
-    is_other.then_some((from, to))
+    let is_same = ran.iter().any(|version| version.line() == to.line());
+    if to == practice::VERSION || is_same { None } else { Some((from, to)) }
 }
 
 #[cfg(test)]

@@ -220,7 +220,7 @@ fn unproven(unit: &Examined, subject: &NewFirmware) -> Vec<Cow<'static, str>> {
     let is_virtual = unit.seen.attached.location.is_virtual();
     let image = unit.seen.running.image();
     let has_it = image.is_some_and(|image| image.sha256() == subject.proof.known.sha256);
-    let mut why = subject.proof.unproven_on(is_virtual, has_it);
+    let mut why = subject.proof.unproven(is_virtual, has_it);
     let is_not_tried =
         "so nobody has said that it works on silicon; on the chip model it boots and takes firmware again";
     match &subject.unknown {

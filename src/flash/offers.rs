@@ -136,7 +136,7 @@ pub fn restores(
     images: &Images,
 ) -> Result<Vec<NextStep>, Interrupted> {
     let backups = fitting(unit, blocks, None, &filed.backups, connected);
-    prove(&backups, images)?;
+    prove_offered(&backups, images)?;
     let mut steps = offers(&backups, Some((Writes::Backup, &LaterCommands::default())), &unit.location, images);
     for step in &mut steps {
         if let Act::Restore { backs_up, .. } = &mut step.act {
@@ -151,7 +151,7 @@ pub fn restores(
 ///
 /// # Errors
 /// [`Interrupted`] on Ctrl-C.
-pub(super) fn prove(backups: &[FittingBackup], images: &Images) -> Result<(), Interrupted> {
+pub(super) fn prove_offered(backups: &[FittingBackup], images: &Images) -> Result<(), Interrupted> {
     for Offered { backup, .. } in offered(backups) {
         if let Ok(image) = backup.firmware() {
             images.prove(&image)?;
@@ -185,7 +185,7 @@ pub(super) fn unproven_permission(proof: &Proof, location: &Location) -> Option<
     if matches!(proof.rewritable, Rewritable::No(_)) {
         return None;
     }
-    let is_unproven = !proof.unproven(location.is_virtual()).is_empty();
+    let is_unproven = !proof.unproven(location.is_virtual(), false).is_empty();
     Some(if is_unproven { vec![Permission::Unproven] } else { Vec::new() })
 }
 

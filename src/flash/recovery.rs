@@ -197,6 +197,18 @@ impl NextStep {
         Self { why, only_if: None, act, is_alternative }
     }
 
+    /// The step that writes this run's backup back, which takes what its `firmware` needs and what its `identity` does.
+    pub(super) fn back(
+        why: Why,
+        folder: PathBuf,
+        firmware: &[Permission],
+        identity: &[Permission],
+        backs_up: bool,
+    ) -> Self {
+        let permissions: BTreeSet<Permission> = firmware.iter().chain(identity).copied().collect();
+        Self::new(why, Act::Restore { folder, permissions: permissions.into_iter().collect(), backs_up })
+    }
+
     /// The step that lets asmpatch look at what may be the unit's backup.
     pub fn make_readable(unread: &UnreadBackup) -> Self {
         Self::new(Why::SeeUnread, Act::MakeReadable(unread.clone()))
@@ -384,9 +396,7 @@ impl WrittenUnit {
 
     fn back(&self, why: Why) -> Option<NextStep> {
         let (folder, restoring) = (self.backup.clone()?, self.restoring.as_ref()?);
-        let permissions = BTreeSet::from_iter(restoring.iter().chain(&self.later.back).copied());
-        let permissions = permissions.into_iter().collect();
-        Some(NextStep::new(why, Act::Restore { folder, permissions, backs_up: self.can_be_read() }))
+        Some(NextStep::back(why, folder, restoring, &self.later.back, self.can_be_read()))
     }
 }
 

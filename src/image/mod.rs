@@ -79,14 +79,9 @@ impl Proof {
     }
 
     /// Returns the reasons for which a write of the image to such a unit needs the user's permission; none for one that
-    /// [can't be written again](Rewritable::No), which no permission covers.
-    pub fn unproven(&self, is_virtual: bool) -> Vec<Cow<'static, str>> {
-        self.unproven_on(is_virtual, false)
-    }
-
-    /// As [`Proof::unproven`]. The image's name doesn't count on a unit that `has_it` already, as when only its
-    /// configuration changes.
-    pub fn unproven_on(&self, is_virtual: bool, has_it: bool) -> Vec<Cow<'static, str>> {
+    /// [can't be written again](Rewritable::No), which no permission covers. The image's name doesn't count on a unit that
+    /// `has_it` already, as when only its configuration changes.
+    pub fn unproven(&self, is_virtual: bool, has_it: bool) -> Vec<Cow<'static, str>> {
         let mut why = Vec::new();
         if self.rewritable == Rewritable::Unknown {
             let reason = "the image does not boot on the chip model, which may not cover its version, so asmpatch \
@@ -310,16 +305,16 @@ mod tests {
 
     #[test]
     fn an_image_that_only_has_a_name_which_runtimes_refuse_can_be_rewritten() {
-        assert!(proved(&practice::open_image()).unproven(true).is_empty());
+        assert!(proved(&practice::open_image()).unproven(true, false).is_empty());
         let mut other = practice::open_image();
         let name = b"custom practice";
         let at = other.body().windows(name.len()).position(|bytes| bytes == name).unwrap();
         assert!(other.replace(BodyOffset(at as u32), b"tinier practice"));
         let proof = proved(&other);
         let expected = "the image names the unit \"tinier practice\", and no GPU runtime opens a unit of that name";
-        assert_eq!((&proof.rewritable, &proof.unproven(true)[..]), (&Rewritable::Yes, &[expected.into()][..]));
+        assert_eq!((&proof.rewritable, &proof.unproven(true, false)[..]), (&Rewritable::Yes, &[expected.into()][..]));
         assert!(!proof.report.passes());
-        assert!(proof.unproven_on(true, true).is_empty(), "the unit has that name already");
+        assert!(proof.unproven(true, true).is_empty(), "the unit has that name already");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> Fai
 }
 
 /// The failure of an image that has patches in it.
-pub(super) fn patched_already(library: &Library, image: &Image, digest: Sha256Digest) -> Option<Failure> {
+fn patched_already(library: &Library, image: &Image, digest: Sha256Digest) -> Option<Failure> {
     let Identified { base, patches, .. } = identify(library, image, digest).filter(|it| !it.patches.is_empty())?;
     let patches = patches.iter().map(|patch| format!("`{}`", patch.id)).collect::<Vec<_>>().join(", ");
     let base = library.image_words(&base, image.version());

@@ -6,7 +6,7 @@ use asm2464::{Failure, Kind};
 
 use super::config_edits::ConfigEdits;
 use super::definition::{Hunk, Patch};
-use super::identify::{not_a_base, patched_already};
+use super::identify::not_a_base;
 use super::library::Library;
 use super::receipt::Receipt;
 use crate::suggest::{nearest, question};
@@ -85,9 +85,6 @@ impl<'a> PatchSet<'a> {
     ) -> Result<Self, Failure> {
         if !library.images().contains_key(&digest) {
             return Err(not_a_base(library, base, digest));
-        }
-        if let Some(failure) = patched_already(library, base, digest) {
-            return Err(failure);
         }
         if patches.is_empty() {
             return Err(Failure::new(Kind::Usage.code("asmpatch::patch::none"), "no patch is selected"));

@@ -192,9 +192,7 @@ impl FlashUnit {
     pub fn way_back(&self) -> Option<NextStep> {
         let FlashReport { backup, restoring, .. } = self.written()?;
         let (folder, restoring) = (backup.clone()?, restoring.as_ref()?);
-        let permissions = BTreeSet::from_iter(restoring.iter().chain(&self.later.back_when_done).copied());
-        let permissions = permissions.into_iter().collect();
-        Some(NextStep::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
+        Some(NextStep::back(Why::GoBack, folder, restoring, &self.later.back_when_done, true))
     }
 
     /// Returns what to do next with the unit, once it is written, in order.
@@ -314,7 +312,7 @@ impl FlashJob {
         all.extend(connected.iter().flatten().cloned());
         self.find_backups(&mut found, &all);
         for unit in examined(&found) {
-            offers::prove(&unit.backups, &self.images)?;
+            offers::prove_offered(&unit.backups, &self.images)?;
         }
         let mut units: Vec<FlashUnit> = found.into_iter().map(FlashUnit::undecided).collect();
         let seen: Vec<&Examined> = units.iter().filter_map(|unit| unit.examined.as_ref()).collect();

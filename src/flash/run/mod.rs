@@ -330,7 +330,7 @@ impl UnitRun<'_> {
     fn prepare(&mut self, port: &mut dyn Port) -> Result<(Access, Behaviour), FlashError> {
         self.observer.event(FlashEvent::Total(self.total()));
         self.interrupt.check()?;
-        let mut access = self.open(port)?;
+        let mut access = self.claim(port)?;
         // Behaviour that couldn't be read isn't compared.
         let before = match self.plan.attached.state {
             BridgeState::Vendor | BridgeState::OpenFirmware => {
@@ -412,7 +412,7 @@ impl UnitRun<'_> {
         backup + (written + slot) as u64
     }
 
-    fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
+    fn claim(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
         self.begin(FlashStep::Claim);
         self.check_identity(port)?;
         let mut access = Access::open(port)?;

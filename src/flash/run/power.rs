@@ -78,18 +78,17 @@ impl UnitRun<'_> {
                 None => self.forget_if_gone(port, &mut found),
             }
         }
-        match found {
-            Some(found) if self.plan.is_identity_of(&found) => Ok(()),
-            // Written and read back, but the reset has not made the chip read its flash.
-            Some(_) if self.report.runs == Some(StartedCode::Before) && !is_replugged => Ok(()),
-            Some(UnitInfo { id: found, state, .. }) => {
-                self.stands(StoppedState::OtherIdentity);
-                let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
-                let message = format!("the unit came back as {found} ({state}), expected {expected} ({becomes})");
-                Err(FlashError::other(Kind::Device.code("asmpatch::flash::identity"), message))
-            }
-            None => self.stays_away(port, mode, is_cycled),
+        let Some(found) = found else { return self.stays_away(port, mode, is_cycled) };
+        // Written and read back, but the reset has not made the chip read its flash.
+        let runs_on = self.report.runs == Some(StartedCode::Before) && !is_replugged;
+        if runs_on || self.plan.is_identity_of(&found) {
+            return Ok(());
         }
+        self.stands(StoppedState::OtherIdentity);
+        let UnitInfo { id: found, state, .. } = found;
+        let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
+        let message = format!("the unit came back as {found} ({state}), expected {expected} ({becomes})");
+        Err(FlashError::other(Kind::Device.code("asmpatch::flash::identity"), message))
     }
 
     /// Forgets that the unit has returned, if it has left again: then nothing shows that what was written starts.
@@ -172,7 +171,7 @@ impl UnitRun<'_> {
         (self.report.runs, self.report.needs_power) = (is_as_before.then_some(StartedCode::Before), true);
         let runs = if is_as_before { format!(": {}", StartedCode::Before) } else { String::new() };
         self.end(FlashStep::Return, &format!("{} ({}){runs}", found.id, found.state));
-        if is_planned { self.prove(port, is_replugged, before).map(Some) } else { Ok(None) }
+        if is_planned { self.check_what_runs(port, is_replugged, before).map(Some) } else { Ok(None) }
     }
 
     /// Whether the unit runs the kind of firmware that it had before the write, under the USB ID that it had. The old
@@ -280,7 +279,12 @@ impl UnitRun<'_> {
     }
 
     /// Checks what the unit runs. Reads back now what could not be read back before. Returns the connection.
-    fn prove(&mut self, port: &mut dyn Port, is_replugged: bool, before: &Behaviour) -> Result<Access, FlashError> {
+    fn check_what_runs(
+        &mut self,
+        port: &mut dyn Port,
+        is_replugged: bool,
+        before: &Behaviour,
+    ) -> Result<Access, FlashError> {
         self.stands(StoppedState::Unproven);
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;

@@ -2,8 +2,10 @@
 //! `ASMPATCH_OPEN_BUILDS` names, the vendor's images, and 240417 with the default patches. An error must be one that the
 //! image explains, and no command may contradict another.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use asm2464::firmware::{BodyOffset, Image};
 use serde_json::{Value, json};
 
 use crate::chip_images::open_builds;
@@ -168,6 +170,24 @@ fn a_link_that_trains_is_waited_for_and_not_switched_on() {
     let reset = answer(home, &["reset"]);
     assert_eq!([&reset["before"]["faults"], &reset["after"]["faults"]], [&json!([]); 2], "{reset:#}");
     assert_eq!(reset["helped"], Value::Null, "{reset:#}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_BUILDS"]
+fn a_build_that_waits_for_f3_has_no_link_before_it_and_none_after_pcie_off() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    // ed4e39b without the call that switches PCIe on at its start.
+    let mut image = Image::parse(&fs::read(build("open-ed4e39b.bin")).unwrap()).unwrap();
+    assert!(image.replace(BodyOffset(0x205A), &[0; 3]));
+    fs::write(home.join("waits.bin"), image.to_file()).unwrap();
+    good(home, &["flash", "waits.bin", UNIT[0], UNIT[1], "--yes"]);
+    for _ in 0..2 {
+        let down = answer(home, &["pcie", "off"]);
+        assert_eq!(down["link"]["ltssm"], 0, "{down:#}");
+        let up = answer(home, &["pcie", "on"]);
+        assert_eq!(up["link"]["is_up"], true, "{up:#}");
+    }
 }
 
 #[test]

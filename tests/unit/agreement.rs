@@ -163,13 +163,8 @@ const IMAGES: &[Unit] = &[
     ("open, pipes hang until strobes", OPEN, &["bulk-hangs = 'strobes'", RDNA4], HANGING),
     ("open, slow", OPEN, &[SLOW, RDNA4], Truth { slow: true, ..STUCK }),
     ("open, supply off", OPEN, &["supply = { voltage-mv = 300, current-ma = 0 }", RDNA4], STUCK),
-    ("open, waits for F3", LATE, &["pcie-starts-off = true", RDNA4], Truth { waits_for_f3: true, ..GOOD }),
-    (
-        "open, waits for F3, no card",
-        LATE,
-        &["pcie-starts-off = true", NO_CARD],
-        Truth { waits_for_f3: true, link: Some(false), ..NO_GPU },
-    ),
+    ("open, waits for F3", LATE, &[RDNA4], Truth { waits_for_f3: true, ..GOOD }),
+    ("open, waits for F3, no card", LATE, &[NO_CARD], Truth { waits_for_f3: true, link: Some(false), ..NO_GPU }),
     ("open, another ID", Flashed::OtherId("ASMPATCH_OPEN_NEW_IMAGE"), &[RDNA4], STUCK),
 ];
 

@@ -33,6 +33,7 @@ const LANES_ON: u8 = 0x01;
 /// and the vendor's 19 tries once; here both try again.
 const TRAINING: u16 = 0xE764;
 const TRAINS: u8 = 0x08;
+const STOPS: u8 = 0x00;
 /// 0xE762.4: a device answers. Source: unless it is set, the vendor's gives up 1 ms after it has begun to train
 /// (b0:0xCDF2); runs on silicon end with 0xE764 = 19, so it does not give up there (pull request 81).
 const ANSWERS: u16 = 0xE762;
@@ -70,7 +71,8 @@ pub enum EarlyLanes {
 /// State of the link's training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Training {
-    /// The firmware has not trained it yet. The link is up (chosen: asmpatch's practice images never train it).
+    /// The firmware has neither trained it yet nor switched it off. The link is up (chosen: asmpatch's practice images
+    /// never write 0xE764).
     Untouched,
     Off,
     On {
@@ -148,12 +150,11 @@ impl PcieLink {
             LANES => self.has_lanes = value & LANES_ON != 0,
             TRAINING => {
                 self.training = match self.training {
-                    Training::Untouched | Training::Off if value & TRAINS != 0 => {
-                        Training::On { early: self.has_lanes }
-                    }
-                    Training::On { .. } if value & TRAINS == 0 => Training::Off,
-                    // 240417's start-up writes it with .3 clear, long before it trains.
-                    training => training,
+                    // The vendor's start-up writes the register's 14 back long before it trains (b0:0xE584 to 0xE595).
+                    Training::Untouched if value & TRAINS == 0 && value != STOPS => Training::Untouched,
+                    _ if value & TRAINS == 0 => Training::Off,
+                    Training::Untouched | Training::Off => Training::On { early: self.has_lanes },
+                    on => on,
                 };
             }
             _ => {}
@@ -340,6 +341,9 @@ mod tests {
         assert!(link.is_trained());
         link.write(TRAINING, 0x10, 0);
         assert_eq!((state(&link), link.is_trained()), (0, false));
+        let switched_off = self::link(EarlyLanes::Train, &[(TRAINING, 0), (LANES, 0), (POWER, 0)]);
+        assert_eq!((state(&switched_off), switched_off.is_trained()), (0, false), "by a build that waits for F3");
+        assert!(self::link(EarlyLanes::Train, &[(TRAINING, 0x14), (POWER, 0)]).is_trained(), "the vendor's start-up");
         assert!(PcieLink::new(EarlyLanes::Train).is_trained(), "a firmware that never trains it has a link");
     }
 

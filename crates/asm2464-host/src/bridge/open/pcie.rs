@@ -188,7 +188,7 @@ impl OpenBridge {
     }
 
     /// Takes the PCIe link down: switches PCIe's power off with F3, and waits until the link is in Detect. Returns the link
-    /// as it was last read: some builds keep it up, such as quiet1.
+    /// as it was last read: a build may acknowledge F3 and do nothing.
     ///
     /// # Errors
     /// [`ControlError::Stalled`] on builds without F3; [`ControlError::Interrupted`]; any other [`ControlError`].

@@ -48,6 +48,10 @@ impl Step<'_> {
 
 /// Observes each instruction before it is executed.
 pub trait Observer {
+    /// Whether it looks at the instructions. If not, passes of a loop that are known to be alike count as executed without
+    /// being executed one by one.
+    const LOOKS: bool = true;
+
     /// Called before each instruction.
     fn before(&mut self, step: &Step<'_>);
 
@@ -60,6 +64,8 @@ pub trait Observer {
 
 /// Observes nothing, at no cost.
 impl Observer for () {
+    const LOOKS: bool = false;
+
     #[inline(always)]
     fn before(&mut self, _step: &Step<'_>) {}
 }

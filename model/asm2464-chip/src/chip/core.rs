@@ -4,7 +4,8 @@
 //! Firmware that waits runs the same loop again and again. [`Schedule`] says when to look for such a loop, and
 //! [`Snapshot`] recognises it: it ends where it began with the state unchanged, so it runs until something happens outside
 //! the CPU, and the time until then is skipped. Without this, a second of the vendor's main loop costs 50 million
-//! instructions.
+//! instructions. Passes of a wait that counts them are not skipped, they count as executed; but where nobody observes them,
+//! many are carried out as one ([`Pass`]).
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -14,6 +15,7 @@ use asm2464::scsi::XdataAddress;
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
 use i8051::{Cpu, Interrupt, Register};
 
+use super::counting::{self, Pass};
 use super::fabric::Fabric;
 use super::map::UnknownAccess;
 use super::peripherals::{Peripherals, Watch};
@@ -325,7 +327,10 @@ impl Chip {
         let (begin, changes, timers) = (peripherals.now, peripherals.changes, peripherals.timers.clone());
         // Events, news and the end of the run also end the check.
         let ends = (begin + reach).min(peripherals.stop_at);
+        let can_repeat = !O::LOOKS && peripherals.watch.is_none();
+        let mut pass = Pass::new();
         let idles = loop {
+            pass.push(self.cpu.pc);
             self.step(observer);
             let peripherals = self.bus.xdata.peripherals_mut();
             let is_over = peripherals.changes != changes || peripherals.now >= ends;
@@ -338,6 +343,14 @@ impl Chip {
                 && self.bus.xdata.peripherals_mut().timers.are_again(&timers, passed)
             {
                 break true;
+            }
+            if can_repeat
+                && let Some(counter) = before.counter(&self.cpu, &self.bus.sfrs)
+                && pass.only_counts(&self.bus.code, self.bus.sfrs.get(SFR_CODE_BANK), counter & 7)
+            {
+                self.repeat(passed, self.cycles - cycles, counter);
+                self.bus.xdata.end_journal();
+                return;
             }
             if self.bus.xdata.has_lost_count() {
                 break false;
@@ -353,6 +366,18 @@ impl Chip {
         } else {
             self.idle.not_found(reach, now);
         }
+    }
+
+    /// Executes a pass of `len` instructions and `cycles` clock cycles again, until its counter is about to become 0 or
+    /// something may happen. It only counts: the caller has checked that.
+    fn repeat(&mut self, len: u64, cycles: u64, counter: u8) {
+        let count = &mut self.cpu.internal_ram[usize::from(counter)];
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let passes = u64::from(u8::MAX - *count).min(peripherals.stop_at.saturating_sub(peripherals.now) / len);
+        *count += passes as u8;
+        peripherals.now += passes * len;
+        self.cycles += passes * cycles;
+        self.idle.counted(peripherals.now);
     }
 
     /// Records that the firmware idles in a loop of `len` instructions and `cycles` clock cycles. The rounds since the
@@ -536,6 +561,11 @@ impl Schedule {
         }
     }
 
+    /// Records that the firmware waits in a loop that counts. The next pass but few is like it again.
+    fn counted(&mut self, now: u64) {
+        (self.at, self.pause) = (now + counting::MOST as u64, PAUSE);
+    }
+
     /// Records that a check of `reach` instructions found no idle loop.
     fn not_found(&mut self, reach: u64, now: u64) {
         self.at = now + self.pause;
@@ -566,6 +596,21 @@ impl Snapshot {
             && self.registers == registers(cpu)
             && self.internal_ram == cpu.internal_ram
             && self.sfrs == *sfrs
+    }
+
+    /// The address of the counter, if the CPU is in this state again but for a register of the selected bank that is
+    /// greater by 1.
+    #[inline(always)]
+    fn counter(&self, cpu: &Cpu, sfrs: &Sfrs) -> Option<u8> {
+        if self.pc != cpu.pc || self.registers != registers(cpu) || self.sfrs != *sfrs {
+            return None;
+        }
+        let bank = cpu.register(Register::PSW) as u8 & 0x18;
+        let counter =
+            (bank..bank + 8).find(|at| cpu.internal_ram[usize::from(*at)] != self.internal_ram[usize::from(*at)])?;
+        let mut counted = self.internal_ram;
+        counted[usize::from(counter)] = counted[usize::from(counter)].checked_add(1)?;
+        (counted == cpu.internal_ram).then_some(counter)
     }
 }
 

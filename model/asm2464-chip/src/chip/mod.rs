@@ -61,6 +61,7 @@
 mod arrival;
 pub mod boot;
 mod core;
+mod counting;
 mod driver;
 mod engine;
 mod ep0;

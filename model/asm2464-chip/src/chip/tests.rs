@@ -8,7 +8,7 @@ use asm2464::scsi::{XdataAddress, XdataPage};
 use super::{
     Board, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, RunEnd, Speed, SupplySensor, UsbEvent, Watch, register_name,
 };
-use crate::mcu::{AccessKind, CodeSpace, Trace};
+use crate::mcu::{AccessKind, CodeSpace, Observer, Step, Trace};
 use crate::spi_flash::SpiFlash;
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
@@ -112,6 +112,45 @@ fn a_loop_that_restores_what_it_writes_idles_and_one_that_counts_does_not() {
     let mut chip = firmware(&[], &[counting]);
     assert_eq!(chip.run(100_000), RunEnd::Budget);
     assert_eq!(chip.instructions(), 100_000);
+}
+
+/// Looks at each instruction, and so at each pass of a loop.
+struct Looks(u64);
+
+impl Observer for Looks {
+    fn before(&mut self, _step: &Step<'_>) {
+        self.0 += 1;
+    }
+}
+
+#[test]
+fn a_wait_that_counts_its_passes_takes_what_it_takes_one_pass_at_a_time() {
+    // R4 to R7 = 0. 1$: A = timer 0; JB ACC.1, end; 32-bit INC of R7:R4, as SDCC has it; until it reaches 0x0C00.
+    let wait = |bound: u8| {
+        let clear = vec![0x7C, 0, 0x7D, 0, 0x7E, 0, 0x7F, 0];
+        let poll = vec![0x90, 0xCC, 0x11, 0xE0, 0x20, 0xE1, 0x19];
+        let count = vec![0x0C, 0xBC, 0, 9, 0x0D, 0xBD, 0, 5, 0x0E, 0xBE, 0, 1, 0x0F];
+        let compare = vec![0xC3, 0xED, 0x94, bound, 0xEE, 0x94, 0, 0xEF, 0x94, 0, 0x40, 0xE0];
+        [clear, poll, count, compare].concat()
+    };
+    // The timer ends the first wait, the count the second.
+    let timer = [write(0xCC10, 0), write(0xCC12, 0xFF), write(0xCC13, 0xFF), write(0xCC11, 1)].concat();
+    let main = [timer, wait(0xFF), write(0xCC11, 4), wait(12)];
+    for budget in [37, 1_000, 50_021, u64::MAX] {
+        let [mut chip, mut seen] = [firmware(&[], &main), firmware(&[], &main)];
+        let mut looks = Looks(0);
+        loop {
+            let ends = [chip.run(budget), seen.run_observed(budget, &mut looks)];
+            assert_eq!(ends[0], ends[1]);
+            assert_eq!([chip.now(), chip.pc().into()], [seen.now(), seen.pc().into()]);
+            assert!(chip.cpu().internal_ram == seen.cpu().internal_ram);
+            assert_eq!((chip.work(), chip.instructions()), (seen.work(), seen.instructions()));
+            if ends[0] == RunEnd::Halted {
+                break;
+            }
+        }
+        assert!(looks.0 > 200_000 && looks.0 == chip.instructions(), "{} {}", looks.0, chip.instructions());
+    }
 }
 
 #[test]

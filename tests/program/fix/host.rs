@@ -6,6 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use asm2464_chip::practice;
+use asm2464_dock::virtual_unit::VirtualPort;
 use serde_json::{Value, json};
 
 use super::{Does, Talk, converse};
@@ -74,8 +76,13 @@ impl Host {
 
     /// `doctor --fix` there.
     fn command(&self, options: &str) -> Command {
+        self.asmpatch(&format!("doctor --fix {options}"))
+    }
+
+    /// A command there.
+    fn asmpatch(&self, words: &str) -> Command {
         let programs = Path::new(PROGRAM).parent().unwrap();
-        let line = format!("exec unshare {} sh -c '{IN_HOST}' sh asmpatch doctor --fix {options}", self.way);
+        let line = format!("exec unshare {} sh -c '{IN_HOST}' sh asmpatch {words}", self.way);
         let mut command = terminal::shell(programs, self.path(), &line);
         command.env_remove("TMPDIR").env("HOME", self.path()).env_remove("ASMPATCH_DEVICE");
         command.env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CACHE_DIR", "cache");
@@ -306,4 +313,23 @@ fn a_port_that_sleeps_is_waited_for_until_it_is_awake() {
     let awake = host.talk("", &[Acts(wakes, "")]);
     assert_eq!(awake.status, Some(0), "{}", awake.text);
     assert!(awake.text.contains("| sudo tee") && awake.text.contains(CAN_START), "{}", awake.text);
+}
+
+#[test]
+fn a_series_of_serial_numbers_leaves_out_those_of_docks_that_are_connected_and_not_written() {
+    let Some(host) = Host::new() else { return };
+    put(&host.path().join("unit/bridge.toml"), "serial = 'DOCK0'\n");
+    // It makes its flash here, because a file can't be renamed from one of the host's mounts to another.
+    drop(VirtualPort::open_dir(&host.path().join("unit")).unwrap());
+    fs::write(host.path().join("practice.bin"), practice::image().to_file()).unwrap();
+    let number = || {
+        let words = "flash practice.bin --device virtual:unit --serials RACK-01 --no-backup --dry-run --json";
+        let output = host.asmpatch(words).stdin(Stdio::null()).output().unwrap();
+        let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+        plan[0]["plan"]["serial"].as_str().unwrap_or_else(|| panic!("{plan:#}")).to_owned()
+    };
+    assert_eq!(number(), "RACK-01");
+    connect(host.path(), VENDOR);
+    put(&host.path().join("bus/usb/devices/3-1/serial"), "RACK-01\n");
+    assert_eq!(number(), "RACK-02");
 }

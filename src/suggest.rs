@@ -7,7 +7,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     // Whatever differs more in length has no need of a comparison, which takes as long as the product of both lengths.
     let fitting = candidates.into_iter().filter(|candidate| candidate.chars().count().abs_diff(len) <= most);
     let near = fitting.map(|candidate| (distance(word, candidate), candidate));
-    near.filter(|(distance, _)| (1..=most).contains(distance))
+    near.filter(|(distance, candidate)| *distance <= most && *candidate != word)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
@@ -43,6 +43,8 @@ mod tests {
         let known = ["e4-length-16", "identity-add1-0001", "status-0x2a12"];
         assert_eq!(nearest("e4-lenght-16", known), Some("e4-length-16"));
         assert_eq!(nearest("STATUS-0x2a1", known), Some("status-0x2a12"));
+        assert_eq!(nearest("STATUS-0X2A12", known), Some("status-0x2a12"), "only the case differs");
+        assert_eq!(nearest("status-0x2a12", known), None, "it is one");
         assert_eq!(nearest("read16-sram", known), None);
         assert_eq!(nearest("3-1.3", ["3-1.2", "4-2"]), Some("3-1.2"));
         assert_eq!(nearest("", known), None);

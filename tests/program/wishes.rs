@@ -246,6 +246,38 @@ fn a_zip_of_two_versions_leads_to_the_one_that_has_patches_and_lists_both_where_
 }
 
 #[test]
+fn a_command_with_a_wrong_or_missing_name_prints_the_one_that_leads_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (line, code, step) in [
+        ("flash 240418 --device virtual:u", "file::not_found", "asmpatch flash 240417 --device virtual:u\n"),
+        ("info PRACTICE", "file::not_found", "asmpatch info practice\n"),
+        ("flash patched.bin --device virtual:u", "file::not_found", "asmpatch patch 240417 -o patched.bin\n"),
+        ("patch stock.bin -o p.bin", "file::not_found", "asmpatch download 240417 -o stock.bin\n"),
+        ("restore --yes --device virtual:u", "restore::no_folder", "asmpatch restore --oldest --device virtual:u\n"),
+        (
+            "config set serial=A1 --device virtual:u --device virtual:v",
+            "flash::several",
+            "asmpatch config set serial=A1 --device virtual:v\n",
+        ),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let help = refused(folder, &words, code);
+        assert!(help.contains(step), "{line}: {help}");
+    }
+    for line in ["unpatch p.bin -o s.bin", "wrap code.raw -o s.bin --force"] {
+        good(folder, &["patch", "practice", "-o", "p.bin", "--force"]);
+        std::fs::write(folder.join("code.raw"), [0x80, 0xFE]).unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(good(folder, &words).contains("    asmpatch flash s.bin\n"), "{line}");
+    }
+    std::fs::write(folder.join("s.bin"), b"").unwrap();
+    good(folder, &["wrap", "code.raw", "-o", "s.bin", "--force"]);
+    let help = refused(folder, &["flash", "s.bin", "--device", "virtual:u"], "flash::unverified");
+    assert!(help.contains("asmpatch run s.bin\n"), "{help}");
+}
+
+#[test]
 fn a_unit_that_the_environment_names_is_named_in_each_printed_command() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -86,6 +86,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         outln!("{}: image {} with {}", args.file.shown(), image.shown(), ids.join(", ").shown());
         outln!("wrote {}, SHA-256 {}", args.output.shown(), context.digest(&undone.base));
+        if !context.is_quiet {
+            outln!("next:");
+            outln!("    {}", context.invocation.other("flash").operand(&args.output));
+        }
     }
     Ok(Exit::Done)
 }

@@ -114,6 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if !context.is_quiet {
         outln!("next:");
         outln!("    {}", context.invocation.other("verify --boot").operand(&args.output));
+        outln!("    {}", context.invocation.other("flash").operand(&args.output));
     }
     Ok(Exit::Done)
 }

@@ -15,7 +15,9 @@ use crate::cli::words::errors::Advised;
 use crate::cli::words::invocation::Command;
 use crate::cli::words::worded_step::WordedStep;
 use crate::cli::words::{interrupt, terminal};
-use crate::fetch::{Acquired, Cache, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
+use crate::fetch::{
+    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
+};
 use crate::flash::backup_folder;
 use crate::flash::recovery::ImageRef;
 use crate::{practice, suggest};
@@ -60,13 +62,25 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
         (Err(cause), None) => {
             let mut ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
             ids.push(practice::ID);
-            let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
+            let name = named.to_string_lossy();
+            let meant = suggest::nearest(&name, ids.iter().copied());
             let message = format!(
-                "cannot read {}: no file and no known image ({}) has this name{meant}",
+                "cannot read {}: no file and no known image ({}) has this name{}",
                 named.display(),
-                ids.join(", ")
+                ids.join(", "),
+                suggest::question(meant)
             );
-            Err(Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).because(cause).into())
+            // Two files that every page names, and that a command before this one writes.
+            let made = match &*name {
+                "patched.bin" => Some(Command::named("patch").operand(DEFAULT_IMAGE).with("output", named)),
+                "stock.bin" => Some(Command::named("download").operand(DEFAULT_IMAGE).with("output", named)),
+                _ => None,
+            };
+            let made = made.map(|command| AdvicePart::Command("make it first".into(), command));
+            let again =
+                meant.map(|id| AdvicePart::AgainWith { purpose: "if you mean that image", value: id.to_owned() });
+            let failure = Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).because(cause);
+            Err(Advised::with(failure, made.into_iter().chain(again).collect()))
         }
     }
 }

@@ -12,7 +12,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::words::invocation::{self, Invocation};
 
 /// Words that stand for a value in what asmpatch prints: `flash FILE --serial TEXT`.
-const PLACEHOLDERS: [&str; 10] = ["COPY", "DIR", "FILE", "ID", "IMAGE", "OUT", "PORT", "START", "TEXT", "URL"];
+const PLACEHOLDERS: [&str; 11] =
+    ["BACKUP", "COPY", "DIR", "FILE", "ID", "IMAGE", "OUT", "PORT", "START", "TEXT", "URL"];
 
 /// Refuses a value that only stands for one, unless a file has this name: a printed command that was copied whole would
 /// give a dock the serial number TEXT.
@@ -36,20 +37,62 @@ pub fn refuse_placeholders(run: &Invocation) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What people type for a subcommand that has another name.
+const MEANT: [(&str, &[&str]); 5] = [
+    ("flash", &["burn", "install", "program", "update", "upgrade", "upload", "write"]),
+    ("backup", &["dump", "read", "save"]),
+    ("doctor --fix", &["check", "diagnose", "fix", "fix-all", "repair", "status", "test"]),
+    ("list", &["devices", "docks", "ls", "scan"]),
+    ("restore", &["recover", "revert", "rollback", "undo"]),
+];
+
 /// Replaces clap's tips about an unknown option, which may be usage errors themselves: to give the option behind `--` helps
-/// only where the command takes it as a value. Says which commands have the option.
+/// only where the command takes it as a value. Says which commands have the option. A command line that lacks something
+/// gets the first example of its command's help.
 pub fn with_tips(mut error: clap::Error, words: &[OsString]) -> clap::Error {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return error;
-    }
-    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return error };
-    let option = option.clone();
-    error.remove(ContextKind::Suggested);
-    let tips: Vec<StyledStr> = tips(&option, words).into_iter().map(StyledStr::from).collect();
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let tips = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let Some(option) = text(ContextKind::InvalidArg) else { return error };
+            error.remove(ContextKind::Suggested);
+            tips(&option, words)
+        }
+        ErrorKind::InvalidSubcommand => {
+            let typed = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            let meant =
+                MEANT.iter().find(|(_, others)| words.len() > 1 && words[1] == *typed && others.contains(&&*typed));
+            if let Some((command, _)) = meant {
+                error.remove(ContextKind::SuggestedSubcommand);
+                vec![format!("you may mean 'asmpatch {command}'")]
+            } else {
+                Vec::new()
+            }
+        }
+        ErrorKind::MissingRequiredArgument => Vec::new(),
+        _ => return error,
+    };
+    let has_tip = !tips.is_empty() || error.get(ContextKind::SuggestedArg).is_some();
+    let example = example(words).filter(|_| !has_tip).map(|example| format!("as in '{example}'"));
+    let tips: Vec<StyledStr> = tips.into_iter().chain(example).map(StyledStr::from).collect();
     if !tips.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
+}
+
+/// Returns the first example in the help of the command that these words begin with, if it has some.
+fn example(words: &[OsString]) -> Option<String> {
+    let mut command = invocation::tree();
+    for word in words.iter().skip(1) {
+        let Some(below) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
+        command = below.clone();
+    }
+    let help = command.get_after_long_help().or_else(|| command.get_after_help())?.to_string();
+    let example = help.lines().map(str::trim).find(|line| line.starts_with("asmpatch "))?;
+    Some(example.to_owned())
 }
 
 fn tips(option: &str, words: &[OsString]) -> Vec<String> {
@@ -121,7 +164,29 @@ mod tests {
             assert!(refused(line).contains(tip), "{line}: {}", refused(line));
         }
         let without = refused("asmpatch xdata read 0x7000 --length 4");
-        assert!(!without.contains("tip:") && without.contains("unexpected argument '--length'"), "{without}");
+        assert!(!without.contains("-- --length") && without.contains("unexpected argument '--length'"), "{without}");
+    }
+
+    #[test]
+    fn a_command_line_that_lacks_something_gets_an_example_and_another_tools_word_the_commands_name() {
+        for (line, tip) in [
+            ("asmpatch flash", "tip: as in 'asmpatch flash ed4e39b'"),
+            ("asmpatch disasm ed4e39b", "tip: as in 'asmpatch disasm "),
+            ("asmpatch xdata B450", "tip: as in 'asmpatch xdata read 0xB450'"),
+            ("asmpatch xdata read 0x7000 --length 4", "tip: as in 'asmpatch xdata read "),
+            ("asmpatch virtual set", "tip: as in 'asmpatch virtual set power-loss-after=70000 --device virtual:u'"),
+            ("asmpatch install ed4e39b", "tip: you may mean 'asmpatch flash'"),
+            ("asmpatch dump", "tip: you may mean 'asmpatch backup'"),
+            ("asmpatch status", "tip: you may mean 'asmpatch doctor --fix'"),
+        ] {
+            assert!(refused(line).contains(tip), "{line}: {}", refused(line));
+        }
+        assert!(!refused("asmpatch install x").contains("'list'"), "{}", refused("asmpatch install x"));
+        for (meant, _) in MEANT {
+            let words: Vec<&str> = ["asmpatch"].into_iter().chain(meant.split(' ')).collect();
+            let parsed = invocation::tree().try_get_matches_from(words);
+            assert!(parsed.is_ok() || parsed.unwrap_err().kind() == ErrorKind::MissingRequiredArgument, "{meant}");
+        }
     }
 
     #[test]
@@ -131,6 +196,7 @@ mod tests {
             "flash IMAGE",
             "flash f.bin --serial TEXT",
             "restore COPY",
+            "restore BACKUP",
             "list --device virtual:DIR",
             "doctor --device PORT",
             "patch 240417 -o OUT",

@@ -369,7 +369,7 @@ fn a_stock_unit_and_a_boot_loader_are_unchanged_after_no_at_each_question() {
     for (scenario, answers) in [
         ("factory = \"stock\"\n", &[Types("")][..]),
         ("factory = \"stock\"\n", &[Types("no")]),
-        ("factory = \"no-image\"\n", &[Types("2"), Types("n")]),
+        ("factory = \"no-image\"\n", &[Types("1"), Types("n")]),
     ] {
         let (_folder, path) = unit(scenario);
         let before = flash(&path);
@@ -378,6 +378,25 @@ fn a_stock_unit_and_a_boot_loader_are_unchanged_after_no_at_each_question() {
         assert!(talk.text.contains("the answer was no: nothing else is done"), "{}", talk.text);
         assert_eq!(flash(&path), before, "{scenario}");
     }
+}
+
+#[test]
+fn what_only_hands_could_do_instead_is_said_above_a_choice_and_is_neither_a_number_nor_a_wait() {
+    let (_folder, path) = unit("factory = \"no-image\"\n");
+    let none = talk(&path, &[Types("")]);
+    assert_eq!((none.status, none.prompts), (Some(1), 1), "{}", none.text);
+    let (above, below) = none.text.split_once(" 1 if it has no backup anywhere").unwrap();
+    assert!(above.contains("If its backups are elsewhere") && below.contains("Which one? [1-2"), "{}", none.text);
+    // A dock that has lost its configuration, at another port than its backup's.
+    let (_folder, path) = unit("factory = \"stock\"\n");
+    assert!(asmpatch(&path, "backup --device virtual:u").status.success());
+    fs::rename(path.join("u"), path.join("other")).unwrap();
+    fs::create_dir(path.join("u")).unwrap();
+    fs::write(path.join("u/flash.bin"), vec![0xFF; 0x8_0000]).unwrap();
+    fs::remove_dir_all(path.join("other")).unwrap();
+    let none = talk(&path, &[Types("")]);
+    assert_eq!((none.status, none.prompts), (Some(1), 1), "{}", none.text);
+    assert!(none.text.contains("asmpatch restore ") && none.text.contains("Which one? [1-4"), "{}", none.text);
 }
 
 /// Puts the open firmware into the unit's cache.
@@ -406,7 +425,7 @@ fn a_new_users_stock_unit_gets_to_a_runtime_that_can_start_by_one_command() {
 fn a_boot_loader_without_a_backup_gets_firmware_once_the_user_permits_what_that_takes() {
     let (_folder, path) = unit("factory = \"no-image\"\n");
     with_open_image(&path);
-    let yes = talk(&path, &[Types("2"), Types("y"), Types("y"), Types("n")]);
+    let yes = talk(&path, &[Types("1"), Types("y"), Types("y"), Types("n")]);
     assert_eq!((yes.status, yes.prompts), (Some(0), 4), "{}", yes.text);
     assert!(yes.text.contains("--no-backup: ") && yes.text.contains("Permit that, and run it?"), "{}", yes.text);
     assert!(yes.text.contains(CAN_START), "{}", yes.text);

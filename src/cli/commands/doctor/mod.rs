@@ -523,9 +523,15 @@ impl DoctorJson {
         if let Some(line) = self.diagnosis.lines.iter_mut().find(|line| line.line.topic == "firmware") {
             // A doubtful backup's command never comes first.
             let is_doubtful = from_backups.first().is_some_and(|step| step.question.is_some());
-            let compare = "no backup is certainly this unit's: compare the dock's label with what the questions name";
-            let compare = is_doubtful.then(|| WordedStep::hands(compare));
-            line.advise(compare.into_iter().chain(from_backups.iter().cloned()).chain(otherwise).collect());
+            let mut steps = from_backups.clone();
+            if is_doubtful {
+                let compare =
+                    "no backup is certainly this unit's: compare the dock's label with what the questions name";
+                steps[0] = steps[0].clone().instead();
+                steps.insert(0, WordedStep::hands(compare));
+            }
+            steps.extend(otherwise);
+            line.advise(steps);
         }
         self.recovery = from_backups;
     }
@@ -596,11 +602,11 @@ impl Recovery {
             // A user can't look into root's folder.
             if User::current().is_some_and(|user| !user.is_root()) {
                 let purpose = "if you flashed with sudo, its backup is root's: run `sudo asmpatch doctor`";
-                otherwise.push(WordedStep::hands(purpose));
+                otherwise.push(WordedStep::hands(purpose).instead());
             }
         }
-        let to_read: Vec<NextStep> = unread.iter().map(NextStep::make_readable).collect();
-        otherwise.extend(WordedStep::each(&to_read, run));
+        let to_read = unread.iter().map(|unread| WordedStep::of(&NextStep::make_readable(unread), run));
+        otherwise.extend(to_read.map(WordedStep::instead));
         if !steps.iter().any(NextStep::is_sure) {
             let (why, permissions) = without_backup(unit, &fitting, &unread);
             for (why, id) in [(why, OPEN_IMAGE), (Why::OrOtherImage, DEFAULT_IMAGE)] {

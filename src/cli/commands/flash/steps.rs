@@ -44,8 +44,10 @@ impl WordedStep {
     /// Words each step.
     pub fn each(steps: &[NextStep], run: &Invocation) -> Vec<Self> {
         let mut worded: Vec<Self> = Vec::new();
-        for step in steps {
-            let follows = if worded.is_empty() { None } else { follows(&step.why) };
+        for (index, step) in steps.iter().enumerate() {
+            // What is set for a virtual unit is taken out before each of the others.
+            let is_first = index == 0 || steps[index - 1].why == Why::WithoutFaults;
+            let follows = if is_first { None } else { follows(&step.why) };
             worded.push(Self { follows, ..Self::of(step, run) });
         }
         worded
@@ -499,6 +501,15 @@ mod tests {
         assert!(doubtful[0].purpose.starts_with("restore a backup of the unit"), "{doubtful:?}");
         assert_eq!(doubtful[1], offer(Fit::PortOnly).instead());
         assert!(doubtful[1].question.is_some() && doubtful[1].backup.as_deref() == Some("earlier"));
+    }
+
+    #[test]
+    fn what_is_set_for_a_virtual_unit_is_taken_out_before_each_way_and_is_none_itself() {
+        let take_out = NextStep::new(Why::WithoutFaults, Act::TakeOut(vec!["power-loss-after"]));
+        let steps = [take_out, earlier(Fit::Certain), earlier(Fit::Certain)];
+        let follows: Vec<Option<Follows>> =
+            WordedStep::each(&steps, &flash()).iter().map(|step| step.follows).collect();
+        assert_eq!(follows, [None, None, Some(Follows::Instead)]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
-use asm2464::{AnyFailure, Coded, Failure, Kind};
+use asm2464::{AnyFailure, Coded, Failure, Kind, Named};
 use asm2464_host::bridge::{Location, Port};
 
 use super::held;
@@ -89,7 +89,8 @@ impl<'a> WritingRun<'a> {
             named => {
                 let names: Vec<String> = named.iter().map(ToString::to_string).collect();
                 let message = format!("{} units are named: {}", names.len(), names.join(", "));
-                return Err(Failure::new(Kind::Refused.code("asmpatch::flash::several"), message).into());
+                let failure = Failure::new(Kind::Refused.code("asmpatch::flash::several"), message);
+                return Err(names.into_iter().map(Named::Port).fold(failure, Failure::naming).into());
             }
         };
         // A unit that is named twice, by its port and by its serial number, counts once.

@@ -324,6 +324,7 @@ impl Session<'_> {
     fn take(&mut self, finding: &Finding, choice: &Choice, at_work: Option<&str>) -> Result<Taken, AnyFailure> {
         self.say("");
         self.say(&finding.topic.bold().to_string());
+        lines(&choice.by_hand).iter().for_each(|line| self.say(&format!("  {line}")));
         let (way, was_chosen): (&Way, bool) = match choice.ways.as_slice() {
             [only] => (only, false),
             _ if !self.can_ask => (&choice.ways[0], false),
@@ -482,7 +483,7 @@ impl Session<'_> {
 
     /// Whether a choice asks nothing, and needs nobody.
     fn is_silent(&self, choice: &Choice, at_work: Option<&str>) -> bool {
-        let [way] = choice.ways.as_slice() else { return false };
+        let ([way], []) = (choice.ways.as_slice(), choice.by_hand.as_slice()) else { return false };
         way.iter().all(|step| {
             let Some(StepCommand::Own(command)) = &step.command else { return false };
             let is_harmless = matches!(command.effect(), Effect::Looks | Effect::Restarts);

@@ -22,6 +22,8 @@ pub struct Finding {
 /// Ways that lead to one end: the user takes one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
+    /// What the user does in place of all of them, where asmpatch has a way: to choose it would only be to wait.
+    pub by_hand: Vec<WordedStep>,
     /// The ways, the first of which is the most likely.
     pub ways: Vec<Way>,
 }
@@ -32,13 +34,19 @@ impl Choice {
         let mut choices: Vec<Self> = Vec::new();
         for step in steps {
             match (step.follows, choices.last_mut()) {
-                (Some(Follows::Then), Some(Self { ways })) if !ways.is_empty() => {
+                (Some(Follows::Then), Some(Self { ways, .. })) if !ways.is_empty() => {
                     if let Some(way) = ways.last_mut() {
                         way.push(step.clone());
                     }
                 }
-                (Some(Follows::Instead), Some(Self { ways })) => ways.push(vec![step.clone()]),
-                _ => choices.push(Self { ways: vec![vec![step.clone()]] }),
+                (Some(Follows::Instead), Some(Self { ways, .. })) => ways.push(vec![step.clone()]),
+                _ => choices.push(Self { by_hand: Vec::new(), ways: vec![vec![step.clone()]] }),
+            }
+        }
+        for Self { by_hand, ways } in &mut choices {
+            let has_command = |way: &Way| way.iter().any(|step| step.command.is_some() || step.lacks.is_some());
+            if ways.iter().any(has_command) {
+                by_hand.extend(ways.extract_if(.., |way| !has_command(way)).flatten());
             }
         }
         choices
@@ -46,7 +54,7 @@ impl Choice {
 
     /// What tells it from others against the same finding.
     pub fn key(&self, topic: &str) -> String {
-        let steps = self.ways.iter().flatten().map(WordedStep::note);
+        let steps = self.by_hand.iter().chain(self.ways.iter().flatten()).map(WordedStep::note);
         [topic.to_owned()].into_iter().chain(steps).collect::<Vec<_>>().join("\n")
     }
 
@@ -147,6 +155,18 @@ mod tests {
         let choices = Choice::each(&steps);
         let lens: Vec<Vec<usize>> = choices.iter().map(|choice| choice.ways.iter().map(Vec::len).collect()).collect();
         assert_eq!(lens, [vec![1, 2], vec![2]]);
+    }
+
+    #[test]
+    fn what_hands_do_in_place_of_commands_is_no_way_to_choose() {
+        let hands = WordedStep::hands("name the folder of its backups, and run this again");
+        let steps = [hands.clone(), own("flash ed4e39b").instead(), own("flash 240417").instead()];
+        let choices = Choice::each(&steps);
+        let ways = vec![vec![steps[1].clone()], vec![steps[2].clone()]];
+        assert_eq!(choices, [Choice { by_hand: vec![hands.clone()], ways }]);
+        // Where there is nothing else, hands are the way.
+        let choices = Choice::each(&[hands.clone(), hands.clone().instead()]);
+        assert_eq!(choices[0].ways.len(), 2);
     }
 
     #[test]

@@ -245,8 +245,8 @@ pub(in crate::cli::words::errors) const ENTRIES: &[ErrorEntry] = entries![
         "begin with a wider number, as in `flash FILE --all --serials RACK-0001`, or with a smaller one. Nothing was \
          written to this unit";
     "asmpatch::flash::several",
-        ({"name one with {}: " if "device" ""}
-        "a serial number, a backup and a field are for one unit. Nothing was written");
+        ("a serial number, a backup and a field are for one unit. Nothing was written"
+        {"name one at a time" each "device" "PORT"});
     "asmpatch::flash::unlisted_id", (
         {"commands find a unit under that ID only with {}, this one and each one after it; or " if "usb_ids" ""}
         "leave the ID as it is. Nothing was written" {"write it with the option" "usb_ids" "VID:PID"});
@@ -263,7 +263,7 @@ pub(in crate::cli::words::errors) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::unverified",
         ("an image that is neither known nor made by `patch` could leave the unit without firmware: "
         {"name its receipt with {}" if "receipt"} {", and the folder of your own patches with {}, or " if "dirs"}
-        "make it with `patch`. Nothing was written");
+        "make it with `patch`. Nothing was written" ["if it is your own, see where it stops on the model" "run {FILE}"]);
     "asmpatch::pcie::abort", "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", ("check the card's seat" ["see its link" "pcie"]);
     "asmpatch::pcie::link_down", (
@@ -323,7 +323,8 @@ pub(in crate::cli::words::errors) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::reset::not_helped", ({"without {} asmpatch tries all levels; if none helps, " if "level" ""}
         ReplugWithSupply);
     "asmpatch::restore::no_folder", (
-        "without a name `restore` only lists, and neither asks nor writes" ["list what fits the unit" "restore"]);
+        "without a name `restore` only lists, and neither asks nor writes" {": leave {} out to see what fits" if "yes" ""}
+        ["or take the oldest, which has what the unit came with" "restore --oldest"]);
     "asmpatch::restore::not_certain", (
         "digits and `restore --oldest` name only a backup that is certainly this unit's"
         ["list what fits it, with the whole commands" "restore"]);

@@ -55,5 +55,6 @@ mod selection;
 
 pub use live::{Live, Purpose, spare_ssd};
 pub use selection::{
-    NoUnit, SEVERAL, Selector, Unit, again, choose, list, named, new_virtual, port, ports, set_apart, virtual_folder,
+    NoUnit, SEVERAL, Selector, Unit, again, choose, list, named, new_virtual, port, ports, set_faults, set_keys,
+    virtual_folder,
 };

@@ -254,8 +254,17 @@ pub fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
     Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
 }
 
-/// Returns what is set on a virtual unit so that it isn't like a sound dock with a card. A dock has nothing set.
-pub fn set_apart(at: &Location) -> Vec<SetKey> {
+/// Returns the keys of a virtual unit's bridge.toml that set it apart from a sound dock with a card. A dock has none.
+pub fn set_keys(at: &Location) -> Vec<&'static str> {
+    set_apart(at).iter().map(|key| key.name).collect()
+}
+
+/// Returns those of them that stop transfers again after each power-up.
+pub fn set_faults(at: &Location) -> Vec<&'static str> {
+    set_apart(at).iter().filter(|key| key.stops).map(|key| key.name).collect()
+}
+
+fn set_apart(at: &Location) -> Vec<SetKey> {
     match at {
         Location::Virtual(dir) => VirtualUnit::set_apart(dir),
         Location::Port(_) => Vec::new(),

@@ -9,7 +9,6 @@ use crate::flash::backup_folder::{self, BackupPlaces, Filed, Pointer, UnreadBack
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::whole_flash::{self, WholeFlashReport};
 use crate::image::OpenImage;
-use crate::unit::Selector;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress as _;
@@ -19,7 +18,7 @@ use serde::Serialize;
 
 use crate::cli::commands::flash::Screen;
 use crate::cli::commands::flash::steps::cure;
-use crate::cli::given::arguments::{self, BackupPlace, PcapArgs, UNIT, UnitArgs, each_port};
+use crate::cli::given::arguments::{self, BackupPlace, UnitsArgs};
 use crate::cli::given::context::Context;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::{self, ErrorJson, Exit};
@@ -35,6 +34,7 @@ use crate::cli::words::{print, table};
 /// the same command continues. Stock firmware lets nobody read that much: there the exit status is 5, and the backup is
 /// complete without it.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("all", |all| all.help(ALL)))]
 #[command(
     after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before\n  asmpatch backup --all\n  asmpatch backup --whole-flash\n  asmpatch backup --list"
 )]
@@ -56,26 +56,16 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["output", "whole_flash", "device", "all", "usb_ids", "device_dirs", "pcap"])]
     list: bool,
 
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected it can
-    /// be left out. May be given more than once.
-    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
-    device: Vec<Selector>,
-
-    /// Back up all connected units, one after the other, whatever ASMPATCH_DEVICE names. --device more than once names
-    /// several. A unit that fails doesn't stop the others.
-    #[arg(long)]
-    all: bool,
-
     #[command(flatten)]
-    ids: UnitArgs,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    units: UnitsArgs,
 
     /// Print JSON: an object or, with --all or several units, an array.
     #[arg(long)]
     json: bool,
 }
+
+const ALL: &str = "Back up all connected units, one after the other, whatever ASMPATCH_DEVICE names. --device more than once \
+                   names several. A unit that fails doesn't stop the others";
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -287,15 +277,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     args.output.as_deref().map(user_files::check_name).transpose()?;
     let interrupt = interrupt::install();
-    let recording = args.pcap.start()?;
-    let ports = each_port(&args.device, args.all, &args.ids, recording.capture())?;
+    let recording = args.units.pcap.start()?;
+    let ports = args.units.ports(recording.capture())?;
     if ports.len() > 1 && args.output.is_some() {
         let devices: Vec<String> = ports.iter().map(|port| port.location().to_string()).collect();
         let message = format!("a folder takes one backup, and there are {}: {}", devices.len(), devices.join(", "));
         let label = Kind::Refused.code("asmpatch::backup::several");
         return Err(Failure::new(label, message).into());
     }
-    let is_one = ports.len() == 1 && !args.all;
+    let is_one = ports.len() == 1 && !args.units.all;
     let (mut documents, mut exit) = (Vec::new(), Exit::Done);
     for mut port in ports {
         let location = port.location();

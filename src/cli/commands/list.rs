@@ -109,7 +109,7 @@ impl ListedUnit {
             firmware: unit.state.to_string(),
             behind: None,
             disks,
-            set: unit::set_apart(&unit.location).iter().map(|key| key.name).collect(),
+            set: unit::set_keys(&unit.location),
             unread: None,
             notes: Vec::new(),
             steps: Vec::new(),

@@ -105,7 +105,7 @@ pub fn remind(context: &Context) {
     for device in run.named() {
         let selector = device.to_str().and_then(|device| device.parse::<Selector>().ok());
         let Some(place) = selector.as_ref().and_then(Selector::virtual_place) else { continue };
-        let keys: Vec<&str> = unit::set_apart(&place).iter().map(|key| key.name).collect();
+        let keys = unit::set_keys(&place);
         if keys.is_empty() {
             continue;
         }

@@ -152,22 +152,6 @@ fn place(address: u16, len: usize, options: &XdataOptions) -> Result<XdataAddres
     Ok(from)
 }
 
-/// Opens the unit and passes it to `work`, with its port.
-fn with_unit<T>(
-    options: &XdataOptions,
-    writes: bool,
-    work: impl FnOnce(&mut dyn TlpEngine, &str) -> Result<T, AnyFailure>,
-) -> Result<T, AnyFailure> {
-    let recording = options.device.port.pcap.start()?;
-    let mut unit = options.device.port.choose(recording.capture())?;
-    let device = unit.info.location.to_string();
-    let mut live = unit.open(Purpose::Xdata, options.device.transport.into())?;
-    if writes {
-        live.spare_ssd(&device, Purpose::Xdata)?;
-    }
-    work(&mut *live.engine(), &device)
-}
-
 /// A register whose first byte was read or written.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -218,16 +202,14 @@ fn named(at: XdataAddress) -> String {
 
 fn read(address: u16, len: usize, options: &XdataOptions) -> Result<Exit, AnyFailure> {
     let from = place(address, len, options)?;
-    with_unit(options, false, |unit, device| {
-        let mut bytes = vec![0; len];
-        read_pieces(unit, from, &mut bytes)?;
-        if options.json {
-            print::json(&XdataJson::of(device, from, &bytes));
-        } else {
-            show(from, &bytes);
-        }
-        Ok(())
-    })?;
+    let mut opened = options.device.open(Purpose::Xdata)?;
+    let mut bytes = vec![0; len];
+    read_pieces(&mut *opened.live.engine(), from, &mut bytes)?;
+    if options.json {
+        print::json(&XdataJson::of(&opened.unit.info.location.to_string(), from, &bytes));
+    } else {
+        show(from, &bytes);
+    }
     Ok(Exit::Done)
 }
 
@@ -263,25 +245,33 @@ fn write(address: u16, bytes: &[u8], yes: bool, options: &XdataOptions) -> Resul
     if !disruptions.is_empty() && !yes {
         ask::confirm("write it?", interrupt::install())?;
     }
-    with_unit(options, true, |unit, device| {
-        // One byte at a time: after a register that takes the unit off the bus, nothing more is written.
-        let mut writes = (0..).zip(bytes).map(|(offset, byte)| (from.plus(offset), *byte));
-        let has_left = match writes.try_for_each(|write| unit.xdata_write(&[write])) {
-            Err(error) if error.kind() == Kind::Gone && leaves_at_the_end(from, bytes.len()) => true,
-            outcome => outcome.map(|()| false)?,
-        };
-        if options.json {
-            print::json(&XdataJson::of(device, from, bytes));
-        } else {
-            let bytes = if let [_] = bytes { "1 byte".to_owned() } else { format!("{} bytes", bytes.len()) };
-            outln!("{}: {bytes} written at {:#06x}{}", device.shown(), from.addr, named(from));
-            if has_left {
-                outln!("the unit left the bus, as this register makes it do: `asmpatch list` shows when it is back");
-            }
-        }
-        Ok(())
-    })?;
+    let mut opened = options.device.open(Purpose::Xdata)?;
+    let device = opened.unit.info.location.to_string();
+    opened.live.spare_ssd(&device, Purpose::Xdata)?;
+    let has_left = write_each(&mut *opened.live.engine(), from, bytes)?;
+    if options.json {
+        print::json(&XdataJson::of(&device, from, bytes));
+        return Ok(Exit::Done);
+    }
+    let bytes = if let [_] = bytes { "1 byte".to_owned() } else { format!("{} bytes", bytes.len()) };
+    outln!("{}: {bytes} written at {:#06x}{}", device.shown(), from.addr, named(from));
+    if has_left {
+        outln!("the unit left the bus, as this register makes it do: `asmpatch list` shows when it is back");
+    }
     Ok(Exit::Done)
+}
+
+/// Writes one byte at a time: after a register that takes the unit off the bus, nothing more is written. Returns whether
+/// the last one did.
+fn write_each(unit: &mut dyn TlpEngine, from: XdataAddress, bytes: &[u8]) -> Result<bool, AnyFailure> {
+    for (offset, byte) in (0..).zip(bytes) {
+        match unit.xdata_write(&[(from.plus(offset), *byte)]) {
+            Ok(()) => {}
+            Err(error) if error.kind() == Kind::Gone && leaves_at_the_end(from, bytes.len()) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
 }
 
 /// The flash controller's registers. Commands that are written there erase and change the flash. Source: openpilot's

@@ -1,6 +1,7 @@
 //! The options that several commands share: known images, patches and units; the unit, its transport and the capture of
 //! its traffic; where backups go.
 
+use std::collections::HashSet;
 use std::env;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -23,9 +24,10 @@ use crate::cli::words::line::Line;
 use crate::devices::Devices;
 use crate::fetch::Cache;
 use crate::flash::backup_folder::BackupPlaces;
+use crate::flash::job::NamedPort;
 use crate::patch::{Library, Patch, Receipt};
 use crate::pcap::Capture;
-use crate::unit::{self, Selector, Unit};
+use crate::unit::{self, Live, Purpose, Selector, Unit};
 
 /// The option that adds patches to the embedded ones.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -109,11 +111,7 @@ impl DeviceIds {
     ///
     /// # Errors
     /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
-    pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
-        Ok(Arc::new(self.load_own()?))
-    }
-
-    fn load_own(&self) -> Result<Devices, AnyFailure> {
+    pub fn load(&self) -> Result<Devices, AnyFailure> {
         let mut devices = Devices::shipped();
         for (origin, text) in user_files::read_toml_files(&self.device_dirs)? {
             devices.add(&origin, &text)?;
@@ -142,7 +140,7 @@ impl UnitArgs {
     /// # Errors
     /// As for [`DeviceIds::load`].
     pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
-        let mut devices = self.ids.load_own()?;
+        let mut devices = self.ids.load()?;
         self.unchecked_disks.iter().for_each(|disk| devices.vouch_for_disk(disk));
         Ok(Arc::new(devices))
     }
@@ -248,33 +246,60 @@ impl PortArgs {
     }
 }
 
-/// Opens the ports of several units: all, those that are named, each once, or the only one. `capture` records them.
-///
-/// # Errors
-/// As for [`unit::port`]; also fails if a device file is wrong.
-pub fn each_port(
-    named: &[Selector],
-    all: bool,
-    ids: &UnitArgs,
-    capture: Option<&Capture>,
-) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
-    let known = ids.load()?;
-    let at = |selector| opened(&known, selector, capture);
-    if named.is_empty() {
-        return if all { unit::ports(&known, capture) } else { Ok(vec![at(None)?]) };
+/// Selects one unit or several. A command says in its own words what `--all` does.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct UnitsArgs {
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected it can
+    /// be left out. May be given more than once.
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
+    pub device: Vec<Selector>,
+
+    /// All connected units, one after the other.
+    #[arg(long)]
+    pub all: bool,
+
+    #[command(flatten)]
+    /// The IDs that are taken for units.
+    pub ids: UnitArgs,
+
+    #[command(flatten)]
+    /// Where their traffic is recorded.
+    pub pcap: PcapArgs,
+}
+
+impl UnitsArgs {
+    /// Opens the units' ports: of all, of those that are named, each once, or of the only one. `capture` records them.
+    ///
+    /// # Errors
+    /// As for [`unit::port`]; also fails if a device file is wrong.
+    pub fn ports(&self, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, AnyFailure> {
+        let known = self.ids.load()?;
+        if !self.device.is_empty() {
+            return named_ports(&known, &self.device, capture).map(|(_, port)| port).collect();
+        }
+        if self.all { unit::ports(&known, capture) } else { Ok(vec![opened(&known, None, capture)?]) }
     }
-    let mut ports: Vec<Box<dyn Port>> = Vec::new();
-    for (index, selector) in named.iter().enumerate() {
+}
+
+/// Opens the ports of the named units in turn, each once, though it may be named by its port and by its serial number.
+/// One that can't be opened has the name that was given. `capture` records them.
+pub fn named_ports<'a>(
+    known: &'a Arc<Devices>,
+    named: &'a [Selector],
+    capture: Option<&'a Capture>,
+) -> impl Iterator<Item = NamedPort> + 'a {
+    let mut names = HashSet::new();
+    let mut named_before = Vec::new();
+    named.iter().filter_map(move |selector| {
         // A virtual unit can't be opened twice.
-        if named[..index].contains(selector) {
-            continue;
+        if named_before.contains(&selector) {
+            return None;
         }
-        let port = at(Some(selector))?;
-        if ports.iter().all(|other| other.location() != port.location()) {
-            ports.push(port);
-        }
-    }
-    Ok(ports)
+        named_before.push(selector);
+        let port = opened(known, Some(selector), capture);
+        let name = port.as_ref().map_or_else(|_| selector.to_string(), |port| port.location().to_string());
+        names.insert(name.clone()).then_some((name, port))
+    })
 }
 
 /// Opens the port of the unit that the selector names. Without one, and with several units, it asks on a terminal which
@@ -352,6 +377,28 @@ pub struct DeviceArgs {
     pub transport: TransportArg,
 }
 
+impl DeviceArgs {
+    /// Selects the unit, as [`PortArgs::choose`], and opens it by the firmware that it runs.
+    ///
+    /// # Errors
+    /// As for [`PortArgs::open`] and [`Unit::open`].
+    pub fn open(&self, purpose: Purpose) -> Result<OpenedUnit<'_>, AnyFailure> {
+        let recording = self.port.pcap.start()?;
+        let mut unit = self.port.choose(recording.capture())?;
+        let live = unit.open(purpose, self.transport.into())?;
+        Ok(OpenedUnit { live, unit, _recording: recording })
+    }
+}
+
+/// A unit that is open. It is given back before the capture of its traffic ends.
+pub struct OpenedUnit<'a> {
+    /// What takes its commands.
+    pub live: Live,
+    /// The unit.
+    pub unit: Unit,
+    _recording: Recording<'a>,
+}
+
 /// The option that says where USB traffic is recorded.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct PcapArgs {
@@ -415,9 +462,7 @@ impl BackupPlace {
     pub fn folder(&self) -> Result<PathBuf, Failure> {
         folder_named(self.backup_dir.as_deref(), "ASMPATCH_BACKUP_DIR").map_or_else(platforms_folder, Ok)
     }
-}
 
-impl BackupPlace {
     /// Returns where the backups of these units are looked for: in the folder that takes new ones, in the default folder,
     /// in the platform's if there is one, and in the current folder; those of virtual units also beside the unit.
     pub fn places<'u>(&self, units: impl IntoIterator<Item = &'u Location>) -> BackupPlaces {

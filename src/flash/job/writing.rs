@@ -17,7 +17,7 @@ use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashProgress, FlashStep, StoppedState};
 use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
 use crate::flash::run::{self, ClaimedUnit, Confirmed, FlashReport, Prepared, Stopped};
-use crate::unit::set_apart;
+use crate::unit::set_faults;
 
 /// What a unit's write needs, and what it reports to.
 struct UnitWrite<'a> {
@@ -58,7 +58,7 @@ impl FlashJob {
                 invoked: Arc::clone(&self.invoked),
                 later: later.clone(),
                 offers: offers(&backups, Some((self.invoked.writes, later)), location, &self.images),
-                set_faults: set_apart(location).iter().filter(|key| key.stops).map(|key| key.name).collect(),
+                set_faults: set_faults(location),
             });
             writes.push((port, plan));
             outcomes.push(outcome);

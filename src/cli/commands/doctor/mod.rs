@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
 use crate::advice::Applicability;
-use crate::cli::given::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs, each_port};
+use crate::cli::given::arguments::{BackupPlace, PatchDirs, UnitsArgs};
 use crate::doctor::{
     Diagnosis, DoctorOptions, Report, TopicLine, Verdict, Wanted, at_work, diagnose, diagnose_tunnels, examine,
 };
@@ -25,7 +25,7 @@ use crate::gpus::PciId;
 use crate::image::Images;
 use crate::shell;
 use crate::unit::facts::{Facts, FlashChip};
-use crate::unit::{self, NoUnit, Selector};
+use crate::unit::{self, NoUnit};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::{AnyFailure, Failure, Kind, Named};
@@ -58,6 +58,7 @@ use crate::cli::words::{advice, print};
 /// On Linux, without --device, it also looks at a dock on USB4 or Thunderbolt, which is no USB device there:
 /// authorisation, NVM, suspended ports, PCIe link, and the GPU with its driver. It only reads.
 #[derive(Debug, Default, clap::Args)]
+#[command(mut_arg("all", |all| all.help(ALL)))]
 #[command(
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --fix\n  asmpatch doctor --all --json\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
 )]
@@ -93,26 +94,16 @@ pub struct Args {
     #[arg(long, value_name = "VENDOR:DEVICE")]
     expect: Option<PciId>,
 
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
-    /// it can be left out. May be given more than once.
-    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
-    device: Vec<Selector>,
-
-    /// Examine all connected units, one after the other, whatever ASMPATCH_DEVICE names. --device more than once names
-    /// several.
-    #[arg(long)]
-    all: bool,
-
     #[command(flatten)]
-    ids: UnitArgs,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    units: UnitsArgs,
 
     /// Print JSON: an object or, with --all or several units, an array.
     #[arg(long)]
     json: bool,
 }
+
+const ALL: &str = "Examine all connected units, one after the other, whatever ASMPATCH_DEVICE names. --device more than once \
+                   names several";
 
 /// A line of a diagnosis with its advice in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -289,7 +280,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let documents = look(args, context, !args.json)?;
     match documents.as_slice() {
         _ if !args.json => {}
-        [only] if !args.all => print::json(only),
+        [only] if !args.units.all => print::json(only),
         several => print::json_each(several),
     }
     Ok(worst(&documents))
@@ -302,9 +293,9 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
     let (gpus, runtime) = (crate::embedded::gpus()?, crate::embedded::runtime()?);
     let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect };
     let images = Images::from(PatchDirs::default().load()?);
-    let recording = args.pcap.start()?;
-    let (mut ports, tunnels) = match each_port(&args.device, args.all, &args.ids, recording.capture()) {
-        Ok(ports) if args.device.is_empty() => (ports, Sysfs::system().tunnels()),
+    let recording = args.units.pcap.start()?;
+    let (mut ports, tunnels) = match args.units.ports(recording.capture()) {
+        Ok(ports) if args.units.device.is_empty() => (ports, Sysfs::system().tunnels()),
         Ok(ports) => (ports, Tunnels::default()),
         Err(error) => match (error.coded() as &dyn Error).downcast_ref() {
             Some(NoUnit { tunnels, .. }) if !tunnels.is_empty() && args.report.is_none() => {
@@ -323,16 +314,15 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         let facts = examine(&mut **port, unit, options, &images, interrupt)?;
         let mut document = DoctorJson::of(&facts, wanted, &context.invocation);
         if facts.unit.state == BridgeState::BootLoader {
-            document.recover(&unit::list(&args.ids.load()?).unwrap_or_default(), &images, &context.invocation);
+            document.recover(&unit::list(&args.units.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
-        let set = unit::set_apart(&facts.unit.location);
         let run = context.invocation.at(&facts.unit.location);
-        document.take_out = take_out(set.iter().filter(|key| key.stops).map(|key| key.name), &run);
+        document.take_out = take_out(unit::set_faults(&facts.unit.location), &run);
+        document.set = unit::set_keys(&facts.unit.location);
         for (topic, keys) in DECIDE {
-            let set = set.iter().map(|key| key.name).filter(|key| keys.contains(key));
+            let set = document.set.iter().copied().filter(|key| keys.contains(key)).collect();
             document.decided.extend(take_out(set, &run).map(|step| (topic, step)));
         }
-        document.set = set.iter().map(|key| key.name).collect();
         if is_shown {
             if !documents.is_empty() {
                 outln!("");
@@ -353,7 +343,7 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
             diagnosis.print(&heading, true);
         }
         match documents.as_mut_slice() {
-            [only] if !args.all => only.usb4 = Some(diagnosis),
+            [only] if !args.units.all => only.usb4 = Some(diagnosis),
             _ => documents.push(DoctorJson { heading, ..DoctorJson::without_unit(diagnosis) }),
         }
         if let Some(last) = documents.last_mut() {
@@ -376,8 +366,7 @@ const DECIDE: [(&str, &[&str]); 6] = [
 ];
 
 /// Takes these keys out of a virtual unit's bridge.toml; nothing if there are none.
-fn take_out(keys: impl Iterator<Item = &'static str>, run: &Invocation) -> Option<WordedStep> {
-    let keys: Vec<&str> = keys.collect();
+fn take_out(keys: Vec<&'static str>, run: &Invocation) -> Option<WordedStep> {
     if keys.is_empty() {
         return None;
     }

@@ -1,6 +1,5 @@
 //! One run of a command that writes units: finds them, shows what is decided, asks, writes, and reports each.
 
-use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +30,7 @@ use super::screen::Screen;
 use super::steps::{self, WordedStep};
 use super::{WritingArgs, show, summary};
 use crate::cli::commands::bench::{self, SelfTest};
-use crate::cli::given::arguments::{self, Recording, opened};
+use crate::cli::given::arguments::{self, Recording, named_ports, opened};
 use crate::cli::given::context::{Context, Deadlines, Left};
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::ask;
@@ -76,16 +75,10 @@ impl<'a> WritingRun<'a> {
         let recording = args.pcap.start()?;
         let capture = recording.capture();
         let with_name = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
-        let mut ports: Vec<NamedPort> = match args.device.as_slice() {
+        let ports: Vec<NamedPort> = match args.device.as_slice() {
             [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(with_name).collect(),
             [] | [_] => vec![with_name(opened(&devices, args.device.first(), capture)?)],
-            named if choice.several => {
-                let find = |selector| match opened(&devices, Some(selector), capture) {
-                    Ok(port) => with_name(port),
-                    Err(error) => (selector.to_string(), Err(error)),
-                };
-                named.iter().map(find).collect()
-            }
+            named if choice.several => named_ports(&devices, named, capture).collect(),
             named => {
                 let names: Vec<String> = named.iter().map(ToString::to_string).collect();
                 let message = format!("{} units are named: {}", names.len(), names.join(", "));
@@ -93,9 +86,6 @@ impl<'a> WritingRun<'a> {
                 return Err(names.into_iter().map(Named::Port).fold(failure, Failure::naming).into());
             }
         };
-        // A unit that is named twice, by its port and by its serial number, counts once.
-        let mut known = HashSet::new();
-        ports.retain(|(device, _)| known.insert(device.clone()));
         Ok(Self { args, context, recording, choice, devices, ports, interrupt })
     }
 

@@ -12,14 +12,13 @@ use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::text;
-use asm2464::{AnyFailure, Bdf, Coded as _, Failure, Kind};
+use asm2464::{AnyFailure, Bdf, Coded as _, Failure, Kind, text};
 use asm2464_host::bridge::open::Supply;
-use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
+use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::cli::given::arguments::DeviceArgs;
+use crate::cli::given::arguments::{DeviceArgs, OpenedUnit};
 use crate::cli::given::context::Context;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
@@ -180,9 +179,50 @@ impl Patience for UntilDeadline {
     }
 }
 
-/// A unit that [`with_engine`] has opened, as an action sees it.
+/// A unit that is open, without an SSD behind it.
+struct PcieUnit<'a> {
+    opened: OpenedUnit<'a>,
+    supply: Option<Supply>,
+}
+
+impl<'a> PcieUnit<'a> {
+    /// Opens the unit.
+    ///
+    /// # Errors
+    /// Fails if no unit is found, it has an SSD, or its firmware carries no PCIe requests.
+    fn open(args: &'a DeviceArgs) -> Result<Self, AnyFailure> {
+        let mut opened = args.open(Purpose::Pcie)?;
+        // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
+        opened.live.spare_ssd(&opened.unit.info.location.to_string(), Purpose::Pcie)?;
+        let supply = match &mut opened.live {
+            Live::Open(unit) => unit.supply()?,
+            Live::Vendor(_) => None,
+        };
+        Ok(Self { opened, supply })
+    }
+
+    /// Reaches what is behind the unit, within [`SURVEY_TIMEOUT`] from now on.
+    fn reach(&mut self, context: &Context) -> Reached<'_> {
+        let info = &self.opened.unit.info;
+        let interrupt = interrupt::install();
+        let until = if info.location.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
+        Reached {
+            engine: self.opened.live.engine(),
+            patience: UntilDeadline { interrupt, until },
+            device: info.location.to_string(),
+            firmware: info.state,
+            supply: self.supply,
+            may_be_off: info.state == BridgeState::OpenFirmware,
+            interrupt,
+            run: context.invocation.at(&info.location),
+        }
+    }
+}
+
+/// What is behind a unit.
 struct Reached<'a> {
-    pcie: Pcie<'a>,
+    engine: Box<dyn TlpEngine + 'a>,
+    patience: UntilDeadline,
     device: String,
     firmware: BridgeState,
     supply: Option<Supply>,
@@ -193,46 +233,11 @@ struct Reached<'a> {
     run: Invocation,
 }
 
-/// Opens the unit, resets what is behind it if `resets` says so, and passes its PCIe side to `work`.
-///
-/// # Errors
-/// Fails if no unit is found, it has an SSD, its firmware carries no PCIe requests, or `work` fails.
-fn with_engine(
-    args: &DeviceArgs,
-    resets: bool,
-    context: &Context,
-    work: impl FnOnce(&mut Reached<'_>) -> Result<(), AnyFailure>,
-) -> Result<Exit, AnyFailure> {
-    let recording = args.port.pcap.start()?;
-    let mut unit = args.port.choose(recording.capture())?;
-    let (firmware, device) = (unit.info.state, unit.info.location.to_string());
-    let interrupt = interrupt::install();
-    let until = if unit.info.location.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
-    let mut patience = UntilDeadline { interrupt, until };
-    let mut live = unit.open(Purpose::Pcie, args.transport.into())?;
-    // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
-    live.spare_ssd(&device, Purpose::Pcie)?;
-    let (supply, is_power_cycled) = match &mut live {
-        Live::Open(unit) => (unit.supply()?, resets && cycle_pcie(unit)?),
-        Live::Vendor(_) => (None, false),
-    };
-    let mut engine = live.engine();
-    let pcie = Pcie::new(&mut *engine, &mut patience);
-    let may_be_off = firmware == BridgeState::OpenFirmware && !resets;
-    let run = context.invocation.at(&unit.info.location);
-    let mut reached = Reached { pcie, device, firmware, supply, may_be_off, interrupt, run };
-    if resets {
-        if !is_power_cycled {
-            reached.pcie.hot_reset()?;
-        }
-        let link = reached.pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS);
-        link.map_err(|error| reached.failed(error))?;
-    }
-    work(&mut reached)?;
-    Ok(Exit::Done)
-}
-
 impl Reached<'_> {
+    fn pcie(&mut self) -> Pcie<'_> {
+        Pcie::new(&mut *self.engine, &mut self.patience)
+    }
+
     /// The failure of a request. A link that is down needs hands, unless PCIe may be switched off. A survey that is
     /// stopped, if not by Ctrl-C, took too long.
     fn failed(&self, error: PcieError) -> AnyFailure {
@@ -249,9 +254,10 @@ impl Reached<'_> {
     fn survey(&mut self, assigns: bool, scope: Scope) -> Result<Survey, AnyFailure> {
         // An assignment would replace windows that the survey sets.
         let scope = Scope { windows: scope.windows && !assigns, ..scope };
-        let found = self.pcie.survey(scope).and_then(|mut survey| {
+        let mut pcie = self.pcie();
+        let found = pcie.survey(scope).and_then(|mut survey| {
             if assigns {
-                self.pcie.assign(&mut survey)?;
+                pcie.assign(&mut survey)?;
             }
             Ok(survey)
         });
@@ -268,7 +274,7 @@ impl Reached<'_> {
             self.survey(true, Scope::USUAL)?;
             return Ok(());
         }
-        let Link { ltssm, is_up } = self.pcie.trained_link()?;
+        let Link { ltssm, is_up } = self.pcie().trained_link()?;
         if is_up { Ok(()) } else { Err(self.failed(PcieError::LinkDown { ltssm })) }
     }
 }
@@ -279,21 +285,37 @@ impl Reached<'_> {
 /// Fails if no unit is found, it has an SSD or no firmware, the link is down, or a request fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
-    let show = |args: &ShowArgs, resets| {
-        with_engine(&args.options.device, resets, context, |reached| show_tree(args, reached))
-    };
     match &args.action {
-        None => show(&args.show, false),
-        Some(PcieCommand::Reset(args)) => show(args, true),
-        Some(PcieCommand::Off(args)) => power::switch(args, false),
-        Some(PcieCommand::On(args)) => power::switch(args, true),
-        Some(PcieCommand::Read { address, len, options }) => {
-            with_engine(&options.device, false, context, |reached| read(*address, *len, options, reached, context))
+        None => {
+            let mut unit = PcieUnit::open(&args.show.options.device)?;
+            show_tree(&args.show, &mut unit.reach(context))?;
         }
+        Some(PcieCommand::Reset(args)) => reset(args, context)?,
+        Some(PcieCommand::Off(args)) => power::switch(args, false)?,
+        Some(PcieCommand::On(args)) => power::switch(args, true)?,
+        Some(PcieCommand::Read { address, len, options }) => read(*address, *len, options, context)?,
         Some(PcieCommand::Write { address, bytes, force, options }) => {
-            with_engine(&options.device, false, context, |reached| write(*address, bytes, *force, options, reached))
+            write(*address, bytes, *force, options, context)?;
         }
     }
+    Ok(Exit::Done)
+}
+
+/// Resets everything behind the bridge, and shows it.
+fn reset(args: &ShowArgs, context: &Context) -> Result<(), AnyFailure> {
+    let mut unit = PcieUnit::open(&args.options.device)?;
+    let is_power_cycled = match &mut unit.opened.live {
+        Live::Open(unit) => cycle_pcie(unit)?,
+        Live::Vendor(_) => false,
+    };
+    let mut reached = unit.reach(context);
+    reached.may_be_off = false;
+    if !is_power_cycled {
+        reached.pcie().hot_reset()?;
+    }
+    let link = reached.pcie().wait_for_link(LINK_STEPS, LINK_STEP_MS);
+    link.map_err(|error| reached.failed(error))?;
+    show_tree(args, &mut reached)
 }
 
 fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
@@ -310,7 +332,7 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailur
     if dwords > 0 {
         for function in &survey.functions {
             reached.interrupt.check()?;
-            spaces.push(reached.pcie.config_dwords(function.at, 0, dwords)?);
+            spaces.push(reached.pcie().config_dwords(function.at, 0, dwords)?);
         }
     }
     let names = show::names(&survey);
@@ -341,13 +363,9 @@ pub(in crate::cli) struct MemoryJson<'a> {
 
 impl print::Document for MemoryJson<'_> {}
 
-fn read(
-    address: u64,
-    len: usize,
-    options: &PcieOptions,
-    reached: &mut Reached<'_>,
-    context: &Context,
-) -> Result<(), AnyFailure> {
+fn read(address: u64, len: usize, options: &PcieOptions, context: &Context) -> Result<(), AnyFailure> {
+    let mut unit = PcieUnit::open(&options.device)?;
+    let mut reached = unit.reach(context);
     reached.assign(options.assign)?;
     let mut bytes = vec![0; len];
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new(len as u64));
@@ -358,7 +376,7 @@ fn read(
     let mut next = address;
     for piece in bytes.chunks_mut(256) {
         reached.interrupt.check()?;
-        reached.pcie.memory_read(next, piece)?;
+        reached.pcie().memory_read(next, piece)?;
         next = next.wrapping_add(piece.len() as u64);
         bar.inc(piece.len() as u64);
     }
@@ -371,13 +389,9 @@ fn read(
     Ok(())
 }
 
-fn write(
-    address: u64,
-    bytes: &[u8],
-    force: bool,
-    options: &PcieOptions,
-    reached: &mut Reached<'_>,
-) -> Result<(), AnyFailure> {
+fn write(address: u64, bytes: &[u8], force: bool, options: &PcieOptions, context: &Context) -> Result<(), AnyFailure> {
+    let mut unit = PcieUnit::open(&options.device)?;
+    let mut reached = unit.reach(context);
     reached.assign(options.assign)?;
     let len = bytes.len();
     let mut decoder = None;
@@ -389,7 +403,7 @@ fn write(
             return Err(Failure::new(Kind::Refused.code("asmpatch::pcie::unclaimed"), message).into());
         }
     }
-    reached.pcie.memory_write(address, bytes)?;
+    reached.pcie().memory_write(address, bytes)?;
     let device = reached.device.as_str();
     match decoder {
         _ if options.json => print::json(&MemoryJson { device, address, bytes: to_hex(bytes, ""), decoder }),

@@ -12,7 +12,6 @@ use asm2464_host::pcie::Link;
 use serde::Serialize;
 
 use crate::cli::given::arguments::PortArgs;
-use crate::cli::words::errors::Exit;
 use crate::cli::words::{interrupt, print};
 use crate::unit::facts::HostState;
 
@@ -48,7 +47,7 @@ impl print::Document for PowerJson<'_> {}
 ///
 /// # Errors
 /// Fails if no unit is found, it runs other firmware, a runtime holds its lock, or the link does not follow.
-pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<Exit, AnyFailure> {
+pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<(), AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let location = port.location();
@@ -56,7 +55,7 @@ pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<Exit, AnyFailure> {
     let link = switched(&mut *port, &HostState::of(&location), on, interrupt)?;
     if args.json {
         print::json(&PowerJson { device: &device, on, link });
-        return Ok(Exit::Done);
+        return Ok(());
     }
     let (device, ltssm) = (device.shown(), link.ltssm);
     if on {
@@ -64,7 +63,7 @@ pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<Exit, AnyFailure> {
     } else {
         outln!("{device}: PCIe is off and the link is down (LTSSM {ltssm:#04x}): the supply may be cut");
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Switches PCIe's power of the unit at a port, as `host` is. Returns the link.

@@ -36,6 +36,7 @@ use self::plan::{Choice, Finding, Next, Tried, Way};
 use self::wait::{Watched, Woken};
 use super::{Args, DoctorJson, look, take_out};
 use crate::advice::Applicability;
+use crate::cli::given::arguments::UnitsArgs;
 use crate::cli::given::context::Context;
 use crate::cli::words::ask;
 use crate::cli::words::errors::{self, ErrorJson, Exit};
@@ -79,7 +80,7 @@ enum Taken {
 /// # Errors
 /// If the arguments are wrong. What goes wrong later is shown, and decides the exit status.
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    if args.device.len() > 1 {
+    if args.units.device.len() > 1 {
         let message = "`--fix` leads through the steps of one unit, and several are named";
         return Err(Failure::new(Kind::Usage.code("asmpatch::doctor::fix_one"), message).into());
     }
@@ -96,7 +97,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         last: Exit::Done,
         state: None,
         unfinished: None,
-        named: args.device.clone(),
+        named: args.units.device.clone(),
     };
     let ended = session.lead();
     session.close(ended)
@@ -182,7 +183,7 @@ impl Session<'_> {
                 }
             }
             if let Some(followed) = &mut self.followed
-                && !followed.find(&self.args.ids, self.can_ask, self.interrupt)?
+                && !followed.find(&self.args.units.ids, self.can_ask, self.interrupt)?
             {
                 return Ok(End::Lost);
             }
@@ -238,14 +239,12 @@ impl Session<'_> {
     /// On Ctrl-C.
     fn examine(&mut self) -> Result<State, AnyFailure> {
         self.interrupt.check()?;
-        let device = self.followed.as_ref().map(|followed| vec![Selector::from(&followed.location)]);
-        let args = Args {
-            device: device.unwrap_or_else(|| self.named.clone()),
-            expect: self.expected,
-            ids: self.args.ids.clone(),
-            json: self.args.json,
-            ..Args::default()
+        let device = match &self.followed {
+            Some(followed) => vec![Selector::from(&followed.location)],
+            None => self.named.clone(),
         };
+        let units = UnitsArgs { device, ids: self.args.units.ids.clone(), ..UnitsArgs::default() };
+        let args = Args { units, expect: self.expected, json: self.args.json, ..Args::default() };
         let looked = look(&args, self.context, false);
         self.interrupt.check()?;
         Ok(match looked {
@@ -273,14 +272,11 @@ impl Session<'_> {
         let run = self.run_at_unit();
         let named = self.named.iter().find_map(Selector::virtual_place);
         let location = self.followed.as_ref().map(|followed| &followed.location).or(named.as_ref());
-        let set = location.map(unit::set_apart).unwrap_or_default();
+        let set = location.map(unit::set_keys).unwrap_or_default();
         let finding = Finding {
             topic: "unit".to_owned(),
             found: errors::with_causes(error.coded()).shown().to_string(),
-            steps: take_out(set.iter().map(|key| key.name), &run)
-                .into_iter()
-                .chain(errors::steps(error.coded(), &run))
-                .collect(),
+            steps: take_out(set, &run).into_iter().chain(errors::steps(error.coded(), &run)).collect(),
         };
         let exit = Exit::from(error.kind());
         State { findings: vec![finding], exit, diagnosis: None, error: Some(error), at_work: None }
@@ -396,12 +392,7 @@ impl Session<'_> {
         if !self.may_run(command, step, is_agreed, at_work)? {
             return Ok(Taken::No);
         }
-        Ok(match self.run_own(finding, step, command)? {
-            Ran::Well => Taken::Done { wrote: writes(step) },
-            Ran::Refused => Taken::No,
-            Ran::Badly(steps) if writes(step) => Taken::Failed(steps),
-            Ran::Badly(_) => Taken::DidNotHelp,
-        })
+        self.run_own(finding, step, command)
     }
 
     /// Lets the user choose one of several ways. There is no default: an identity may be at stake.
@@ -494,7 +485,7 @@ impl Session<'_> {
     /// Waits until the user has done a step. Meanwhile no unit is held.
     fn wait(&mut self) -> Result<Woken, AnyFailure> {
         if let Some(followed) = &mut self.followed {
-            followed.leave_to_hands(&self.args.ids);
+            followed.leave_to_hands(&self.args.units.ids);
         }
         let location = self.followed.as_ref().map(|followed| &followed.location);
         let watched = Watched::of(location);
@@ -511,7 +502,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// On Ctrl-C.
-    fn run_own(&mut self, finding: &Finding, step: &WordedStep, command: &Command) -> Result<Ran, AnyFailure> {
+    fn run_own(&mut self, finding: &Finding, step: &WordedStep, command: &Command) -> Result<Taken, AnyFailure> {
         if command.subcommand() == "doctor" {
             // Doctor examines next: the unit that this command names, for what it looks for.
             self.expected = command.value("expect").and_then(|id| id.to_str()?.parse().ok()).or(self.expected);
@@ -519,7 +510,7 @@ impl Session<'_> {
             if let (None, Some(device)) = (&self.followed, device) {
                 self.named = vec![device];
             }
-            return Ok(Ran::Well);
+            return Ok(Taken::Done { wrote: false });
         }
         let ran = match self.context.run(&command.words(), self.args.json) {
             Ok(ran) => ran,
@@ -528,7 +519,7 @@ impl Session<'_> {
                 return Err(Failure::new(Kind::Usage.code("asmpatch::doctor::fix_command"), message).into());
             }
         };
-        let (exit, mut steps, is_declined, error) = match &ran.outcome {
+        let (exit, steps, is_declined, error) = match &ran.outcome {
             Ok(exit) => (*exit, Vec::new(), false, None),
             Err(failure) => {
                 let run = &ran.context.invocation;
@@ -550,29 +541,16 @@ impl Session<'_> {
         let document = serde_json::from_str(&ran.said).ok().or(error);
         self.done.push(DoneStep { status: Some(exit as u8), document, ..DoneStep::new(finding, step) });
         self.interrupt.check()?;
+        let wrote = command.effect() == Effect::Writes;
         if exit == Exit::Done {
-            return Ok(Ran::Well);
+            return Ok(Taken::Done { wrote });
         }
         if is_declined {
-            return Ok(Ran::Refused);
+            return Ok(Taken::No);
         }
-        if !left.steps.is_empty() {
-            steps = left.steps;
+        if !wrote {
+            return Ok(Taken::DidNotHelp);
         }
-        Ok(Ran::Badly(steps))
+        Ok(Taken::Failed(if left.steps.is_empty() { steps } else { left.steps }))
     }
-}
-
-/// How a command ended.
-enum Ran {
-    /// With status 0.
-    Well,
-    /// The user did not confirm its plan.
-    Refused,
-    /// With these steps.
-    Badly(Vec<WordedStep>),
-}
-
-fn writes(step: &WordedStep) -> bool {
-    matches!(&step.command, Some(StepCommand::Own(command)) if command.effect() == Effect::Writes)
 }

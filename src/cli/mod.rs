@@ -38,9 +38,10 @@ use self::commands::{CliCommand, dispatch, help, virtual_unit};
 use self::given::context::{Context, RunCommand};
 use self::given::log::LogArgs;
 use self::given::{arguments, user_files};
+use self::words::command_tree::{self, TreeBuilders};
 use self::words::errors::Exit;
 pub use self::words::invocation::Invocation;
-use self::words::{ask, invocation, print, terminal, usage};
+use self::words::{ask, print, terminal, usage};
 pub use self::words::{errors, interrupt};
 
 /// The first lines of the help.
@@ -93,7 +94,7 @@ fn run_command(words: &[OsString], context: &Context, json: bool) -> Result<RunC
 /// # Errors
 /// Fails if the words are no command.
 pub fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Invocation, clap::Error> {
-    invocation::register(command, command_for_pages);
+    command_tree::register(TREE_BUILDERS);
     Invocation::parse(words)
 }
 
@@ -102,10 +103,8 @@ pub fn command() -> clap::Command {
     help::arranged(arguments::with_unit_of_environment(Cli::command()))
 }
 
-/// Returns the same without what this run's environment names, for pages that are kept.
-fn command_for_pages() -> clap::Command {
-    help::arranged(Cli::command())
-}
+/// What builds the same for the floors below, and without what this run's environment names.
+const TREE_BUILDERS: TreeBuilders = TreeBuilders { of_this_run: command, for_pages: || help::arranged(Cli::command()) };
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
 pub fn main() -> ExitCode {
@@ -131,7 +130,7 @@ pub fn main() -> ExitCode {
 /// Parses the arguments, runs the command and reports its failure. Returns its status, and whether its output is all that
 /// was asked for. Fails if the arguments are wrong.
 fn run_reported() -> Result<(Exit, bool), clap::Error> {
-    invocation::register(command, command_for_pages);
+    command_tree::register(TREE_BUILDERS);
     let words: Vec<OsString> = std::env::args_os().collect();
     let matches = command().try_get_matches_from(&words).map_err(|error| usage::with_tips(error, &words))?;
     let cli = Cli::from_arg_matches(&matches)?;

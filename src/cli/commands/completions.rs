@@ -13,7 +13,7 @@ use clap_complete::{Generator as _, Shell};
 use crate::bench::DataPath;
 use crate::cli::given::context::Context;
 use crate::cli::words::errors::Exit;
-use crate::cli::words::{invocation, print};
+use crate::cli::words::{command_tree, print};
 use crate::embedded;
 use crate::fetch::Manifests;
 
@@ -36,7 +36,7 @@ pub struct Args {
 /// # Errors
 /// Fails if the folder can't be created or written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let script = script(args.shell, invocation::tree());
+    let script = script(args.shell, command_tree::tree());
     match &args.dir {
         Some(dir) => {
             file::make_folder(dir).map_err(|cause| {
@@ -104,7 +104,7 @@ fn values(path: &str, arg: &Arg, images: &[String]) -> Option<Vec<String>> {
         ("config set", "edits") => fields().map(|field| format!("{field}=")).collect(),
         ("bench", "paths") => DataPath::ALL.iter().map(|path| path.name().to_owned()).collect(),
         ("help", "topic") => {
-            let command = invocation::tree();
+            let command = command_tree::tree();
             let commands = command.get_subcommands().map(|below| below.get_name().to_owned());
             commands.chain(embedded::page_names()).collect::<BTreeSet<_>>().into_iter().collect()
         }

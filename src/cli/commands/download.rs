@@ -16,8 +16,8 @@ use crate::cli::given::context::Context;
 use crate::cli::given::named_image::acquire;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
-use crate::cli::words::invocation::Command;
 use crate::cli::words::print;
+use crate::cli::words::printed_command::PrintedCommand;
 
 /// Download an image and verify it.
 ///
@@ -138,7 +138,7 @@ fn no_download() -> Failure {
 ///
 /// # Errors
 /// Fails if the embedded manifests are wrong.
-fn next(manifest: &Manifest, args: &Args, path: &Path, context: &Context) -> Result<Command, AnyFailure> {
+fn next(manifest: &Manifest, args: &Args, path: &Path, context: &Context) -> Result<PrintedCommand, AnyFailure> {
     let is_ours = crate::embedded::manifests(&[])?.by_sha256(&manifest.sha256).is_some();
     let run = &context.invocation;
     let command = match is_ours {

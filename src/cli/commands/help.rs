@@ -13,8 +13,9 @@ use clap::{Arg, Command};
 
 use crate::cli::given::arguments::DeviceIds;
 use crate::cli::given::context::Context;
+use crate::cli::words::command_tree;
 use crate::cli::words::errors::{Exit, by_code};
-use crate::cli::words::invocation::{self, Invocation};
+use crate::cli::words::invocation::Invocation;
 use crate::cli::words::worded_step::lines;
 use crate::cli::words::{pages, print, table, terminal};
 use crate::{embedded, shell, suggest};
@@ -87,7 +88,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let mut names = embedded::page_names();
-    names.extend(invocation::tree().get_subcommands().map(|below| below.get_name().to_owned()));
+    names.extend(command_tree::tree().get_subcommands().map(|below| below.get_name().to_owned()));
     names.extend(by_code::codes().map(str::to_owned));
     let near = suggest::nearest(&topic, names.iter().map(String::as_str));
     let message = format!("no command, page or error code is {topic:?}{}", suggest::question(near));
@@ -96,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Returns the long help of the command at this path, if it is one; of the program for an empty path.
 fn command_help(path: &[&str]) -> Option<clap::builder::StyledStr> {
-    let mut command = invocation::tree();
+    let mut command = command_tree::tree();
     command.build();
     let mut below = &mut command;
     for name in path {

@@ -27,8 +27,8 @@ use crate::cli::given::user_files::Wish;
 use crate::cli::given::{named_image, user_files};
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::{Advised, Exit};
-use crate::cli::words::invocation::Command;
 use crate::cli::words::print;
+use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::table::{self, Cell};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
@@ -261,7 +261,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn no_slot(args: &Args, why: &str) -> AnyFailure {
     let label = Kind::BadInput.code("asmpatch::info::no_slot");
     let failure = Failure::new(label, format!("{} has no such image: {why}", args.file.display()));
-    let info = Command::named("info").operand(&args.file);
+    let info = PrintedCommand::named("info").operand(&args.file);
     Advised::with(failure, vec![AdvicePart::Command("see what is in it".into(), info)])
 }
 

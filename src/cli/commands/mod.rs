@@ -30,8 +30,8 @@ use asm2464::AnyFailure;
 use clap::Subcommand;
 
 use crate::cli::given::context::Context;
+use crate::cli::words::command_tree;
 use crate::cli::words::errors::Exit;
-use crate::cli::words::invocation;
 
 /// The subcommands, in the order in which you use them.
 #[derive(Debug, Subcommand)]
@@ -92,7 +92,7 @@ pub fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFail
         CliCommand::Virtual(command) => (virtual_unit::run(&command, context), false),
         CliCommand::Demo(args) => (demo::run(&args, context), false),
         CliCommand::Udev(args) => (help::print_udev_rules(&args, context), true),
-        CliCommand::Man(args) => (help::write_man(&args, invocation::tree_for_pages()), true),
+        CliCommand::Man(args) => (help::write_man(&args, command_tree::tree_for_pages()), true),
         CliCommand::Completions(args) => (completions::run(&args, context), true),
         CliCommand::Help(args) => (help::run(&args, context), true),
     }

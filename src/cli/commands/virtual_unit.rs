@@ -18,7 +18,7 @@ use crate::cli::commands::virtual_serve;
 use crate::cli::given::context::Context;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
-use crate::cli::words::invocation::Command;
+use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::WordedStep;
 
 #[cfg_attr(unix, doc = "Work with virtual units.")]
@@ -109,7 +109,7 @@ pub fn remind(context: &Context) {
         if keys.is_empty() {
             continue;
         }
-        let set = Command::named("virtual set").with("device", device.clone());
+        let set = PrintedCommand::named("virtual set").with("device", device.clone());
         let set = keys.iter().fold(set, |set, key| set.operand(format!("{key}=")));
         // A write that stopped has said it among its steps.
         if advised.contains(&set.to_string()) {
@@ -140,7 +140,7 @@ fn set(edits: &[(String, String)], device: &Selector, context: &Context) -> Resu
         {
             outln!("`{key}` is read when a unit is made, and this one exists");
             if key == "serial" {
-                let change = Command::named("config set").operand(format!("serial={value}"));
+                let change = PrintedCommand::named("config set").operand(format!("serial={value}"));
                 outln!("change its serial number:");
                 outln!("    {}", context.invocation.name_unit(change));
             } else {

@@ -12,7 +12,7 @@ use crate::cli::given::context::Context;
 use crate::cli::given::user_files::is_absent;
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::Advised;
-use crate::cli::words::invocation::Command;
+use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::WordedStep;
 use crate::cli::words::{interrupt, terminal};
 use crate::fetch::{
@@ -72,8 +72,8 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
             );
             // Two files that every page names, and that a command before this one writes.
             let made = match &*name {
-                "patched.bin" => Some(Command::named("patch").operand(DEFAULT_IMAGE).with("output", named)),
-                "stock.bin" => Some(Command::named("download").operand(DEFAULT_IMAGE).with("output", named)),
+                "patched.bin" => Some(PrintedCommand::named("patch").operand(DEFAULT_IMAGE).with("output", named)),
+                "stock.bin" => Some(PrintedCommand::named("download").operand(DEFAULT_IMAGE).with("output", named)),
                 _ => None,
             };
             let made = made.map(|command| AdvicePart::Command("make it first".into(), command));
@@ -93,7 +93,7 @@ fn address(url: &str, known: &Manifests) -> AnyFailure {
     // An address with a password is not printed again.
     let step = match known.meant(url, &[]) {
         Some(Manifest { id, .. }) if shown == url => {
-            let fetch = Command::named("download").operand(id).with("from", url);
+            let fetch = PrintedCommand::named("download").operand(id).with("from", url);
             AdvicePart::Command(format!("fetch it first, if it is {id}: its digest decides").into(), fetch)
         }
         _ => {

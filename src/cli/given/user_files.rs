@@ -17,7 +17,7 @@ use asm2464_files::{atomic, file};
 
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::Advised;
-use crate::cli::words::invocation::Command;
+use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::WordedStep;
 use crate::failure::in_file;
 use crate::fetch::{Manifest, Md5Digest, images_in};
@@ -234,7 +234,7 @@ pub fn patched_again(path: &Path) -> Option<Vec<AdvicePart>> {
     let receipt = receipt_of(path, None).ok().flatten()?;
     let library = crate::embedded::library().ok()?;
     let id = library.images().get(&receipt.input.sha256)?;
-    let mut patch = Command::named("patch").operand(id);
+    let mut patch = PrintedCommand::named("patch").operand(id);
     let mut has_defaults = true;
     for own in library.iter().filter(|patch| patch.default) {
         has_defaults &= receipt.patches.iter().any(|named| named.id == own.id);
@@ -311,7 +311,7 @@ pub fn backup_folder(folder: &Path) -> Option<AnyFailure> {
             let (device, id) = (unit.device.shown(), unit.usb_id.shown());
             let (product, serial) = (unit.product.shown(), unit.serial.shown());
             let what = format!("the backup of {device}{saved}: {id} {product}, serial {serial}; {firmware}");
-            let restore = Command::named("restore").operand(folder);
+            let restore = PrintedCommand::named("restore").operand(folder);
             vec![AdvicePart::text(what), AdvicePart::Command("write it to the unit again".into(), restore)]
         }
         Err(error) => vec![AdvicePart::text(format!("the backup is damaged: {error}"))],
@@ -328,7 +328,7 @@ pub fn time(time: SystemTime) -> String {
 /// Returns what to do with such a file for what the user wants; nothing where its code's advice serves.
 pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
     let command = |purpose: &'static str, subcommand: &str| {
-        AdvicePart::Command(purpose.into(), Command::named(subcommand).operand(path))
+        AdvicePart::Command(purpose.into(), PrintedCommand::named(subcommand).operand(path))
     };
     match kind {
         FileKind::Image(_) if wish == Wish::Restore => {
@@ -338,7 +338,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
         FileKind::Code(_) | FileKind::Body(_) => {
             let beside = path.with_extension("bin");
             let image = if beside == path { path.with_extension("image.bin") } else { beside };
-            let wrap = Command::named("wrap").operand(path).with("output", image);
+            let wrap = PrintedCommand::named("wrap").operand(path).with("output", image);
             vec![AdvicePart::Command("make an image of it".into(), wrap)]
         }
         FileKind::Zip | FileKind::Program => {
@@ -351,7 +351,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
         FileKind::Archive(_) => vec![AdvicePart::text("unpack it, and name the file in it")],
         FileKind::Bank0 | FileKind::Bank1 => vec![
             AdvicePart::text("the vendor's firmware has two banks, and doesn't start with one alone: take all of it"),
-            AdvicePart::Command("or fetch it".into(), Command::named("download")),
+            AdvicePart::Command("or fetch it".into(), PrintedCommand::named("download")),
         ],
         FileKind::BootStubApplication => vec![AdvicePart::text(
             "only the open boot stub starts it: it is linked for code address 0x3000, and lies in the flash at 0x4000. \
@@ -363,7 +363,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
             let info = command("see what is in it", "info");
             if copy.image_in(SECOND_SLOT).is_ok() && copy.image().is_err() {
                 let output = free_name(&path.with_extension("slot-2.bin"));
-                let take = Command::named("info").operand(path).with("slot", "2").with("output", output);
+                let take = PrintedCommand::named("info").operand(path).with("slot", "2").with("output", output);
                 return vec![AdvicePart::Command("take out the image in its second slot".into(), take)];
             }
             match Backup::of_copy(copy) {
@@ -385,7 +385,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
                 _ => None,
             };
             let fetch = known.map(|Manifest { id, .. }| {
-                AdvicePart::Command("or fetch it again".into(), Command::named("download").operand(id))
+                AdvicePart::Command("or fetch it again".into(), PrintedCommand::named("download").operand(id))
             });
             [AdvicePart::text(order)].into_iter().chain(fetch).collect()
         }
@@ -395,7 +395,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
              on GitHub by its `Raw`, or a known image with `download`",
         )],
         FileKind::Report => {
-            vec![AdvicePart::Command("diagnose it again".into(), Command::named("doctor").with("from", path))]
+            vec![AdvicePart::Command("diagnose it again".into(), PrintedCommand::named("doctor").with("from", path))]
         }
         FileKind::Receipt if path.extension().is_some_and(|end| end == "toml") => {
             vec![AdvicePart::text(format!("name the image beside it: {}", shell::path(path.with_extension(""))))]
@@ -429,7 +429,7 @@ fn against_pointer(pointer: &Pointer, path: &Path) -> Vec<AdvicePart> {
     let download = known.as_ref().and_then(|known| known.iter().find(is_it)).map(|Manifest { id, .. }| {
         AdvicePart::Command(
             "or fetch the known image that it stands for".into(),
-            Command::named("download").operand(id),
+            PrintedCommand::named("download").operand(id),
         )
     });
     [AdvicePart::Step(fetch)].into_iter().chain(download).collect()
@@ -444,7 +444,7 @@ fn taken_out(path: &Path, inside: &[&Manifest], wish: Wish) -> Vec<AdvicePart> {
     };
     let serve: Vec<&&Manifest> =
         inside.iter().filter(|manifest| wish != Wish::Patch || has_patches(&manifest.sha256)).collect();
-    let take = |Manifest { id, .. }: &Manifest| Command::named("download").operand(id).with("from", path);
+    let take = |Manifest { id, .. }: &Manifest| PrintedCommand::named("download").operand(id).with("from", path);
     match (serve.as_slice(), inside) {
         ([], []) => vec![AdvicePart::text(
             "asmpatch finds no known image in it: unpack it, and name the image. Don't run a program to get at it",
@@ -459,7 +459,7 @@ fn taken_out(path: &Path, inside: &[&Manifest], wish: Wish) -> Vec<AdvicePart> {
             ]
         }
         ([only], _) if wish == Wish::Restore => {
-            let flash = Command::named("flash").operand(&only.id);
+            let flash = PrintedCommand::named("flash").operand(&only.id);
             let then =
                 AdvicePart::Command("then write it, as an image: the unit keeps its own configuration".into(), flash);
             vec![AdvicePart::Command("take the image out of it".into(), take(only)), then]

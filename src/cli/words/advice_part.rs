@@ -10,8 +10,9 @@ use std::fmt;
 use asm2464::Named;
 
 use crate::advice::Hands;
-use crate::cli::words::invocation::{Command, Effect, Invocation, own_and_tail};
+use crate::cli::words::invocation::Invocation;
 use crate::cli::words::line::Line;
+use crate::cli::words::printed_command::{Effect, PrintedCommand, own_and_tail};
 use crate::cli::words::worded_step::{Follows, Lacking, WordedStep};
 use crate::fetch::Source;
 use crate::shell;
@@ -53,7 +54,7 @@ pub enum AdvicePart {
         text: &'static str,
     },
     /// Another command, of which only the unit and what may travel is missing.
-    Command(Cow<'static, str>, Command),
+    Command(Cow<'static, str>, PrintedCommand),
     /// The same command with another file or image as its first operand.
     AgainWith {
         /// What it is for.
@@ -180,7 +181,7 @@ impl Words<'_> {
         }
         let lacks_value = !missing.is_empty();
         if system.is_none() {
-            let (again, command) = (self.run.again(), Command::of(words.iter().cloned(), tail));
+            let (again, command) = (self.run.again(), PrintedCommand::of(words.iter().cloned(), tail));
             let completed = self.run.completed(command.clone());
             // What was run would fail again. Where it takes a value, its user has seen which.
             let is_again = if lacks_value { again.takes_all_of(&command) } else { again.words() == completed.words() };
@@ -204,7 +205,7 @@ impl Words<'_> {
         });
     }
 
-    fn command(&mut self, purpose: impl fmt::Display, command: &Command) {
+    fn command(&mut self, purpose: impl fmt::Display, command: &PrintedCommand) {
         self.end_text();
         self.steps.push(match command.effect() == Effect::Writes {
             true => WordedStep::if_yes(purpose, command.clone()),
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_command_with_a_pipe_is_the_systems() {
-        let step = |command: Command| WordedStep::run("do this", command).command;
+        let step = |command: PrintedCommand| WordedStep::run("do this", command).command;
         let run = Invocation::default();
         assert!(
             matches!(step(run.other("udev | sudo tee f")), Some(StepCommand::System(line)) if line.ends_with("tee f"))
@@ -319,7 +320,7 @@ mod tests {
             assert_eq!((steps.len(), steps[0].applicability), (1, applicability), "{line}");
         }
         for command in ["flash", "restore"] {
-            let command = AdvicePart::Command("do this".into(), Command::named(command).operand("f"));
+            let command = AdvicePart::Command("do this".into(), PrintedCommand::named(command).operand("f"));
             assert_eq!(worded(&[command], &run, &[])[0].applicability, Applicability::IfYes);
         }
         let texts = [AdvicePart::text("look"), AdvicePart::Hands(Hands::Replug)];

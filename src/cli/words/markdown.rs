@@ -8,7 +8,7 @@ use console::{Alignment, measure_text_width, pad_str};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::cli::words::terminal::fold_line;
-use crate::cli::words::{invocation, pages};
+use crate::cli::words::{command_tree, pages};
 
 const BOLD: &str = "\x1b[1m";
 const NO_BOLD: &str = "\x1b[22m";
@@ -182,7 +182,7 @@ fn place(to: &str, text: &str) -> Option<String> {
     let name = file.strip_suffix(".md")?;
     pages::page(file)?;
     // A command may have the page's name.
-    let topic = if invocation::tree().find_subcommand(name).is_some() { file } else { name };
+    let topic = if command_tree::tree().find_subcommand(name).is_some() { file } else { name };
     Some(format!("`asmpatch help {topic}`"))
 }
 

@@ -9,7 +9,8 @@ use asm2464::{Failure, Kind};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::cli::words::invocation::{self, Invocation};
+use crate::cli::words::command_tree;
+use crate::cli::words::invocation::Invocation;
 
 /// Words that stand for a value in what asmpatch prints: `flash FILE --serial TEXT`.
 const PLACEHOLDERS: [&str; 11] =
@@ -85,7 +86,7 @@ pub fn with_tips(mut error: clap::Error, words: &[OsString]) -> clap::Error {
 
 /// Returns the first example in the help of the command that these words begin with, if it has some.
 fn example(words: &[OsString]) -> Option<String> {
-    let mut command = invocation::tree();
+    let mut command = command_tree::tree();
     for word in words.iter().skip(1) {
         let Some(below) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
         command = below.clone();
@@ -111,7 +112,7 @@ fn tips(option: &str, words: &[OsString]) -> Vec<String> {
         let field = option.trim_start_matches('-');
         return vec![format!("a field is set without dashes, as in '{field}=VALUE'")];
     }
-    let with_it = invocation::subcommands_with(option);
+    let with_it = command_tree::subcommands_with(option);
     match with_it.as_slice() {
         [] => Vec::new(),
         [first @ .., last] if first.len() < 4 => {
@@ -184,7 +185,7 @@ mod tests {
         assert!(!refused("asmpatch install x").contains("'list'"), "{}", refused("asmpatch install x"));
         for (meant, _) in MEANT {
             let words: Vec<&str> = ["asmpatch"].into_iter().chain(meant.split(' ')).collect();
-            let parsed = invocation::tree().try_get_matches_from(words);
+            let parsed = command_tree::tree().try_get_matches_from(words);
             assert!(parsed.is_ok() || parsed.unwrap_err().kind() == ErrorKind::MissingRequiredArgument, "{meant}");
         }
     }

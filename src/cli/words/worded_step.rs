@@ -9,9 +9,9 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::advice::Applicability;
-use crate::cli::words::invocation::Command;
 use crate::cli::words::line::Line;
 use crate::cli::words::print;
+use crate::cli::words::printed_command::PrintedCommand;
 
 /// A step in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,10 +49,10 @@ pub struct Lacking {
 
 impl Lacking {
     /// The command with this value.
-    pub fn with(&self, value: &str) -> Command {
+    pub fn with(&self, value: &str) -> PrintedCommand {
         let mut words = self.words.clone();
         words[self.at] = value.into();
-        Command::of(words, "")
+        PrintedCommand::of(words, "")
     }
 }
 
@@ -72,13 +72,13 @@ pub enum Follows {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "String"))]
 pub enum StepCommand {
     /// One of asmpatch's own.
-    Own(Command),
+    Own(PrintedCommand),
     /// One of the system's, or of a shell: with a pipe, or a redirection.
     System(Line),
 }
 
-impl From<Command> for StepCommand {
-    fn from(command: Command) -> Self {
+impl From<PrintedCommand> for StepCommand {
+    fn from(command: PrintedCommand) -> Self {
         if command.is_alone() { Self::Own(command) } else { Self::System(Line::of(command)) }
     }
 }

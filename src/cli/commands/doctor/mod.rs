@@ -43,7 +43,8 @@ use crate::cli::given::context::Context;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
-use crate::cli::words::invocation::{Effect, Invocation};
+use crate::cli::words::invocation::Invocation;
+use crate::cli::words::printed_command::Effect;
 use crate::cli::words::worded_step::{StepCommand, WordedStep, lines};
 use crate::cli::words::{advice, print};
 

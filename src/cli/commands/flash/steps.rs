@@ -20,8 +20,9 @@ use asm2464_files::user::User;
 
 use crate::cli::given::user_files;
 use crate::cli::words::errors;
-use crate::cli::words::invocation::{Command, Invocation};
+use crate::cli::words::invocation::Invocation;
 use crate::cli::words::line::Line;
+use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::{Follows, StepCommand};
 pub use crate::cli::words::worded_step::{WordedStep, lines, print_below_error};
 
@@ -181,7 +182,7 @@ fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
 }
 
 /// Returns the command that takes this step; `None` for something to do by hand, or if only the user knows a value of it.
-fn command(act: &Act, run: &Invocation) -> Option<Command> {
+fn command(act: &Act, run: &Invocation) -> Option<PrintedCommand> {
     Some(match act {
         Act::Again { permissions, serial, blocks_from, backup } => {
             let mut command = run.again();
@@ -233,7 +234,7 @@ fn word_of(image: &ImageRef) -> OsString {
 }
 
 /// Adds the options that give these permissions. Consent says what it is for.
-fn permitting(mut command: Command, permissions: &[Permission]) -> Command {
+fn permitting(mut command: PrintedCommand, permissions: &[Permission]) -> PrintedCommand {
     let mut waivers = Vec::new();
     for permission in permissions {
         match permission {
@@ -245,7 +246,7 @@ fn permitting(mut command: Command, permissions: &[Permission]) -> Command {
     if waivers.is_empty() { command } else { command.with("clone_identity", waivers.join(",")) }
 }
 
-fn without_backup(command: Command) -> Command {
+fn without_backup(command: PrintedCommand) -> PrintedCommand {
     command.without("backup_dir").flag("no_backup")
 }
 
@@ -255,12 +256,12 @@ pub fn instead(unit: &FlashUnit, run: &Invocation) -> Vec<WordedStep> {
 }
 
 /// Returns the command that brings back what was on the unit before it was written.
-pub fn way_back(unit: &FlashUnit, run: &Invocation) -> Option<Command> {
+pub fn way_back(unit: &FlashUnit, run: &Invocation) -> Option<PrintedCommand> {
     command(&unit.way_back()?.act, &run.at(unit.location()?))
 }
 
 /// Returns the command to run next for the unit, whatever its outcome.
-pub fn next(unit: &FlashUnit, job: &FlashJob, run: &Invocation) -> Option<Command> {
+pub fn next(unit: &FlashUnit, job: &FlashJob, run: &Invocation) -> Option<PrintedCommand> {
     command(&unit.next_step(job)?.act, &run.at(unit.location()?))
 }
 

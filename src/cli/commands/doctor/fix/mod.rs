@@ -8,8 +8,8 @@
 //!
 //! - The loop knows no firmware, port or fault: it takes what doctor found, and the steps that doctor has for it.
 //!   [`plan`] decides what is next, and is pure.
-//! - asmpatch's own command runs in this process, from its typed [`Command`], and asks its own questions. The system's
-//!   commands and what hands do are shown; [`wait`] sees when something has changed.
+//! - asmpatch's own command runs in this process, from its typed [`PrintedCommand`], and asks its own questions. The
+//!   system's commands and what hands do are shown; [`wait`] sees when something has changed.
 //! - **Nothing is permitted here.** What has an option that permits something is shown whole and asked about, even if
 //!   doctor is certain. Without a terminal only what restarts or looks is done.
 //! - **Firmware is written once**: again only by the steps that the write itself printed. After a write that stopped
@@ -41,7 +41,8 @@ use crate::cli::given::context::Context;
 use crate::cli::words::ask;
 use crate::cli::words::errors::{self, ErrorJson, Exit};
 use crate::cli::words::interrupt;
-use crate::cli::words::invocation::{Command, Effect, Invocation};
+use crate::cli::words::invocation::Invocation;
+use crate::cli::words::printed_command::{Effect, PrintedCommand};
 use crate::cli::words::worded_step::{StepCommand, WordedStep, lines};
 use crate::unit::facts::HostState;
 use crate::unit::{self, Selector};
@@ -409,7 +410,7 @@ impl Session<'_> {
 
     /// Asks for the value that a command lacks, and shows the command. `None` if more than a line is missing, or if the
     /// command takes none of the answers.
-    fn completed(&self, step: &WordedStep) -> Result<Option<Command>, AnyFailure> {
+    fn completed(&self, step: &WordedStep) -> Result<Option<PrintedCommand>, AnyFailure> {
         let Some(lacks) = step.lacks.as_ref().filter(|_| self.can_ask) else { return Ok(None) };
         let prompt = format!("{} (Enter for none):", lacks.words[lacks.at].to_string_lossy());
         for _ in 0..ask::TRIES {
@@ -433,7 +434,7 @@ impl Session<'_> {
     /// Asks what must be asked before a command is run. `is_agreed` is whether the user has chosen it already.
     fn may_run(
         &self,
-        command: &Command,
+        command: &PrintedCommand,
         step: &WordedStep,
         is_agreed: bool,
         at_work: Option<&str>,
@@ -502,7 +503,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// On Ctrl-C.
-    fn run_own(&mut self, finding: &Finding, step: &WordedStep, command: &Command) -> Result<Taken, AnyFailure> {
+    fn run_own(&mut self, finding: &Finding, step: &WordedStep, command: &PrintedCommand) -> Result<Taken, AnyFailure> {
         if command.subcommand() == "doctor" {
             // Doctor examines next: the unit that this command names, for what it looks for.
             self.expected = command.value("expect").and_then(|id| id.to_str()?.parse().ok()).or(self.expected);

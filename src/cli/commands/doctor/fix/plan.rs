@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::cli::words::invocation::Effect;
+use crate::cli::words::printed_command::Effect;
 use crate::cli::words::worded_step::{Follows, StepCommand, WordedStep};
 
 /// Steps of which each is taken after the one before it.

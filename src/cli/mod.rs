@@ -8,8 +8,8 @@
 //!
 //! - `Context` has what every command needs: how much is printed, and the [`Invocation`], of which each printed command is
 //!   made.
-//! - A file that the user names is looked at once: `user_files::look` gives its [`FileKind`](crate::file_kind::FileKind). A
-//!   command takes the kinds that it can use; `user_files::no_image` names every other, and the command that takes it.
+//! - A file that the user names is looked at once: `image_file::look` gives its [`FileKind`](crate::file_kind::FileKind). A
+//!   command takes the kinds that it can use; `image_file::no_image` names every other, and the command that takes it.
 //! - Everything that is printed goes through `print`, a line at a time: text from outside can't make one.
 //! - An error becomes text, JSON and an exit status in [`errors`]. `advice` words what to do about it for the command that
 //!   was run.

@@ -228,9 +228,10 @@ pub const BESIDE_USB4: &str = "this host has USB4, and the dock came up over USB
 fn suspend(facts: &Facts) -> Option<Finding> {
     let sleepers = facts.host.may_sleep.as_ref()?.join(", ");
     if !facts.host.may_suspend(&facts.unit.location) {
-        let found = match sleepers.is_empty() {
-            true => "the system keeps the unit and its hubs awake".to_owned(),
-            false => format!("the system keeps the unit awake, and so its hubs ({sleepers} may sleep without it)"),
+        let found = if sleepers.is_empty() {
+            "the system keeps the unit and its hubs awake".to_owned()
+        } else {
+            format!("the system keeps the unit awake, and so its hubs ({sleepers} may sleep without it)")
         };
         return Some(line(Good, found));
     }
@@ -394,10 +395,10 @@ fn pipes(facts: &Facts) -> Option<Finding> {
 
 /// A check that was left out because it writes.
 fn not_checked(facts: &Facts) -> Finding {
-    match facts.host.locks.is_empty() {
-        true => advise(Unknown, "not checked, because the check writes", Advice::AllowWrites),
-        false => line(Unknown, "not checked, because the check writes, and a runtime holds its lock on the unit"),
+    if facts.host.locks.is_empty() {
+        return advise(Unknown, "not checked, because the check writes", Advice::AllowWrites);
     }
+    line(Unknown, "not checked, because the check writes, and a runtime holds its lock on the unit")
 }
 
 fn link(facts: &Facts) -> Option<Finding> {

@@ -359,10 +359,7 @@ fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2
     for probe in Probe::ALL {
         let text = probe.to_string();
         let Some(exchange) = exchanges.iter_mut().find(|exchange| exchange.question == text) else { continue };
-        let model = match is_up {
-            true => model_answer(&mut driver, probe, state),
-            false => Err("it does not boot".to_owned()),
-        };
+        let model = if is_up { model_answer(&mut driver, probe, state) } else { Err("it does not boot".to_owned()) };
         exchange.model = Some(words(model));
     }
 }

@@ -195,8 +195,8 @@ fn get(field: Option<ConfigField>, port: &PortArgs, json: bool) -> Result<Exit, 
 
 fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
-    let mut run = WritingRun::open(writing, Choice::default(), context)?;
-    let Some(mut unit) = run.examine(|seen| plan(seen, edits, &images)).pop() else {
+    let mut writing_run = WritingRun::open(writing, Choice::default(), context)?;
+    let Some(mut unit) = writing_run.examine(|seen| plan(seen, edits, &images)).pop() else {
         return Err(NoUnit::now().into());
     };
     let examined = unit.examined?;
@@ -209,8 +209,8 @@ fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit,
         from_virtual: false,
         serial_given: edits.iter().any(|edit| edit.field == ConfigField::Serial),
     };
-    let job = run.job(subject, images, source, writing.invoked(Writes::Fields, None, None))?;
-    run.carry_out(vec![unit], &job)
+    let job = writing_run.job(subject, images, source, writing.invoked(Writes::Fields, None, None))?;
+    writing_run.carry_out(vec![unit], &job)
 }
 
 /// Plans to write the unit's own firmware and blocks, with the edits applied.

@@ -10,8 +10,8 @@ use asm2464_chip::disasm::{self, Line};
 use serde::Serialize;
 
 use crate::cli::given::context::Context;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::symbols::{LoadedSymbols, SymbolsReport, code_address};
-use crate::cli::given::user_files::Wish;
 use crate::cli::given::{named_image, user_files};
 use crate::cli::words::errors::Exit;
 use crate::cli::words::print;
@@ -81,7 +81,7 @@ impl print::Document for DisasmReport<'_> {
 /// Fails if the file can't be read or is not an image, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (_, file) = named_image::place(&args.file, context)?;
-    let image = user_files::image(&file, Wish::Look)?;
+    let image = image_file::image(&file, Wish::Look)?;
     match (&args.elf, args.at) {
         (Some(elf), _) => write_elf(args, &image, elf)?,
         (None, Some(at)) => list(args, &image, at)?,

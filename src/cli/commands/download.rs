@@ -141,11 +141,13 @@ fn no_download() -> Failure {
 fn next(manifest: &Manifest, args: &Args, path: &Path, context: &Context) -> Result<PrintedCommand, AnyFailure> {
     let is_ours = crate::embedded::manifests(&[])?.by_sha256(&manifest.sha256).is_some();
     let run = &context.invocation;
-    let command = match is_ours {
-        true if manifest.id == DEFAULT_IMAGE => run.other("patch").with("output", run.patched()),
-        true => run.other("flash"),
+    let command = if !is_ours {
         // Whoever has added it knows what it is for.
-        false => run.other("info"),
+        run.other("info")
+    } else if manifest.id == DEFAULT_IMAGE {
+        run.other("patch").with("output", run.patched())
+    } else {
+        run.other("flash")
     };
     // Commands look for an ID in the usual cache alone.
     let has_id = is_ours && args.output.is_none() && args.cache_dir.is_none();

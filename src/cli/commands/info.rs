@@ -8,7 +8,7 @@ use crate::file_kind::flash_copy::{CopyExtent, FlashCopy};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::flash::backup_folder;
 use crate::image::OpenImage;
-use crate::patch::{self, Expectations, PatchOnImage};
+use crate::patch::{self, Expectations, Library, PatchOnImage};
 use crate::shell;
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
@@ -23,7 +23,7 @@ use crate::cli::commands::backup::{self, ListedBackup};
 use crate::cli::commands::verify;
 use crate::cli::given::arguments::PatchDirs;
 use crate::cli::given::context::Context;
-use crate::cli::given::user_files::Wish;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::{named_image, user_files};
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::{Advised, Exit};
@@ -218,7 +218,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return backup(args, context);
     }
     let (_, file) = named_image::place(&args.file, context)?;
-    let (bytes, kind) = user_files::look(&file)?;
+    let (bytes, kind) = image_file::look(&file)?;
     let size = bytes.len();
     let mut flash = None;
     let (image, place, container) = match kind {
@@ -243,7 +243,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             (Some(image), Place::Body, words)
         }
         kind => {
-            let image = user_files::image_of(&file, &bytes, kind, Wish::Look)?;
+            let image = image_file::image_of(&file, &bytes, kind, Wish::Look)?;
             (Some(image), Place::File, format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
         }
     };
@@ -253,8 +253,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let mut lines = flash.as_ref().map_or_else(Vec::new, flash_lines);
     lines.push(("container", container));
-    let image = image.as_ref().map(|image| (image, place));
-    show(args, context, image, &bytes, lines, |info| info.flash = flash.as_ref().map(FlashJson::of))
+    let library = library(args)?;
+    let mut info = described(args, &library, image.as_ref().map(|image| (image, place)), &bytes);
+    info.flash = flash.as_ref().map(FlashJson::of);
+    show(args, context, &info, image.as_ref(), lines);
+    Ok(Exit::Done)
 }
 
 /// The failure of a file that has no image in the slot that the user names.
@@ -285,8 +288,11 @@ fn backup(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     };
     lines.push(("container", container));
     lines.push(("restore", format!("asmpatch restore {}", shell::path(&args.file))));
-    let image = image.as_ref().map(|image| (image, Place::File));
-    show(args, context, image, &bytes, lines, |info| info.backup = Some(filed.into()))
+    let library = library(args)?;
+    let mut info = described(args, &library, image.as_ref().map(|image| (image, Place::File)), &bytes);
+    info.backup = Some(filed.into());
+    show(args, context, &info, image.as_ref(), lines);
+    Ok(Exit::Done)
 }
 
 /// Says why there is no image at this place in a flash. `first` is what is there: erased where its length field would be,
@@ -298,18 +304,14 @@ fn no_container(first: &[u8], at: FlashAddress, error: &Failure) -> String {
     format!("none that would start: {error}")
 }
 
-/// Prints what is known of an image, after `lines` or with what `add` adds to the JSON. `bytes` are the image's, or
-/// those of the file that it is in.
-fn show(
-    args: &Args,
-    context: &Context,
-    image: Option<(&Image, Place)>,
-    bytes: &[u8],
-    mut lines: Vec<(&'static str, String)>,
-    add: impl FnOnce(&mut InfoJson<'_>),
-) -> Result<Exit, AnyFailure> {
+/// Loads the patches, and those that the file's receipt names.
+fn library(args: &Args) -> Result<Library, AnyFailure> {
     let receipt = user_files::receipt_of(&args.file, None).ok().flatten();
-    let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
+    args.patches.load_with(receipt.as_ref(), &args.file)
+}
+
+/// Returns what is known of an image. `bytes` are the image's, or those of the file that it is in.
+fn described<'a>(args: &Args, library: &'a Library, image: Option<(&Image, Place)>, bytes: &[u8]) -> InfoJson<'a> {
     let mut info = InfoJson {
         file: args.file.display().to_string(),
         size: bytes.len(),
@@ -329,7 +331,7 @@ fn show(
         info.map = place.map(image, bytes.len());
         let originals = |sha256: &Sha256Digest| verify::original(sha256, &[]);
         let expect = Expectations { originals: Some(&originals), ..Expectations::default() };
-        let verification = patch::verify(&library, image, &expect);
+        let verification = patch::verify(library, image, &expect);
         match &verification.base {
             Some(base) => {
                 let mut patches = verify::patches(&verification);
@@ -340,28 +342,37 @@ fn show(
                 info.image = Some(library.image_words(base, image.version()));
             }
             None => {
-                info.open = OpenImage::of(image, &library);
+                info.open = OpenImage::of(image, library);
                 info.image = info.open.as_ref().and_then(|open| open.image.clone());
-                info.changed = if info.open.is_none() { verification.changed_words(&library) } else { None };
+                info.changed = if info.open.is_none() { verification.changed_words(library) } else { None };
             }
         }
         let version = image.version();
         info.version = if info.open.is_none() && version.has_date() { Some(version) } else { None };
     }
-    add(&mut info);
+    info
+}
+
+/// Prints it, as text after `lines`.
+fn show(
+    args: &Args,
+    context: &Context,
+    info: &InfoJson<'_>,
+    image: Option<&Image>,
+    mut lines: Vec<(&'static str, String)>,
+) {
     if args.json {
-        print::json(&info);
-        return Ok(Exit::Done);
+        return print::json(info);
     }
     outln!("{}", args.file.shown());
     lines.extend(info.version.map(|version| ("version", version.to_string())));
     lines.extend([("SHA-256", info.sha256.to_string()), ("MD5", info.md5.to_string())]);
-    lines.extend(image.map(|(image, _)| image_lines(image, &info)).unwrap_or_default());
+    lines.extend(image.map(|image| image_lines(image, info)).unwrap_or_default());
     table::print_labelled(2, lines);
     if image.is_some() {
         print_map(&info.map);
     }
-    if let Some((output, (image, _))) = args.output.as_ref().zip(image) {
+    if let Some((output, image)) = args.output.as_ref().zip(image) {
         let (len, sha256) = (image.file_len(), image.sha256());
         outln!("wrote {}: {len} bytes, SHA-256 {}", output.shown(), context.digest(&sha256));
         if !context.is_quiet {
@@ -372,7 +383,6 @@ fn show(
         outln!("next, take the image in slot 2 out of the copy:");
         outln!("  asmpatch info {file} --slot 2 -o {output}");
     }
-    Ok(Exit::Done)
 }
 
 /// Describes what an image is made of.

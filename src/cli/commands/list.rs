@@ -117,6 +117,55 @@ impl ListedUnit {
         }
     }
 
+    /// Notes a link that is slow, or a tunnel that the host could have instead.
+    fn note_link(&mut self, is_beside_usb4: bool, run: &Invocation) {
+        if self.unit.speed.is_slow() {
+            self.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", self.unit.speed));
+            self.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&self.unit) }, run));
+        }
+        if is_beside_usb4 {
+            self.notes.push(BESIDE_USB4.to_owned());
+            self.advise(advice::steps(&Advice::MissingTunnel, run));
+        }
+    }
+
+    /// Notes which build of the open firmware runs. The descriptors tell everything that such a unit could be asked.
+    fn note_build(&mut self, run: &Invocation) {
+        if let Some(lacks) = open_build_lacks(&self.unit.product) {
+            self.advise(advice::steps(&Advice::NewerBuild(lacks), run));
+        }
+        if let Some(build) = open_build(&self.unit.product)
+            && !build.is_empty()
+        {
+            self.firmware += &format!(", build {build}");
+            self.open_build = Some(build.to_owned());
+        }
+    }
+
+    /// Asks the vendor's firmware what it is, and what is behind it.
+    fn ask(&mut self, known: &Arc<Devices>, images: &Images, capture: Option<&Capture>, run: &Invocation) {
+        let running = match running(&self.unit, known, capture) {
+            Ok(running) => running,
+            Err(error) => {
+                self.unread = Some(error.to_string());
+                self.notes.extend(errors::steps(error.coded(), run).iter().map(WordedStep::note));
+                return;
+            }
+        };
+        let (runs, behind) = (running.running_firmware(images), running.behind());
+        match behind {
+            Behind::Ssd(_) if runs.answers_writes() => self.notes.push(format!("the SSD {SSD_LOST}")),
+            Behind::Initialised(_) => {
+                self.notes.push(INITIALISED.to_owned());
+                self.advise(advice::steps(&Advice::EndRuntimeAndRestart, run));
+            }
+            _ => {}
+        }
+        self.version = running.version.map(|version| version.to_string());
+        self.behind = Some(behind.to_string());
+        self.firmware = runs.to_string();
+    }
+
     /// Adds steps, each as a note, too.
     fn advise(&mut self, steps: Vec<WordedStep>) {
         self.notes.extend(steps.iter().map(WordedStep::note));
@@ -198,98 +247,49 @@ fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
     // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
     // command.
     let interrupt = interrupt::install();
-    let mut rows = Vec::new();
     let mut connected = units.clone();
     if !args.device.is_empty() {
         connected.extend(unit::list(&known).unwrap_or_default());
     }
+    let sysfs = Sysfs::system();
+    let has_usb4 = sysfs.has_usb4();
+    let mut rows = Vec::new();
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, &connected, args, run, &known, &images, recording.capture()));
+        let (disks, is_beside_usb4) = match &unit.location {
+            Location::Port(port) => (sysfs.bays(port), is_beside_usb4(&unit, has_usb4)),
+            Location::Virtual(_) => (Vec::new(), false),
+        };
+        let known_as = known.get(unit.id).cloned();
+        let is_named = known.named().any(|id| id == unit.id);
+        let run = run.at(&unit.location);
+        let mut row = ListedUnit { is_named, ..ListedUnit::unasked(unit, known_as, disks) };
+        if let Some(chip) = OtherChip::with(row.unit.id) {
+            row.firmware = format!("not asked: {}", chip.refusal());
+            row.notes.push("nothing is sent to it, whatever options are given".to_owned());
+            rows.push(row);
+            continue;
+        }
+        row.note_link(is_beside_usb4, &run);
+        match row.unit.state {
+            BridgeState::OpenFirmware => row.note_build(&run),
+            BridgeState::BootLoader => {
+                let Recovery { from_backups, otherwise } = Recovery::of(&row.unit, &connected, &images, &run);
+                row.advise(from_backups);
+                row.advise(otherwise);
+            }
+            BridgeState::Vendor => match &row.unit.driver {
+                Some(driver) if !args.probe => {
+                    let why = format!("the kernel's {driver} driver has the unit; --probe takes it for a moment");
+                    row.unread = Some(why);
+                }
+                _ => row.ask(&known, &images, recording.capture(), &run),
+            },
+        }
+        rows.push(row);
     }
     note_shared_serials(&mut rows);
     Ok(rows)
-}
-
-/// Looks at a unit, one of those that are `connected`.
-fn row(
-    unit: UnitInfo,
-    connected: &[UnitInfo],
-    args: &Args,
-    run: &Invocation,
-    known: &Arc<Devices>,
-    images: &Images,
-    capture: Option<&Capture>,
-) -> ListedUnit {
-    let disks = match &unit.location {
-        Location::Port(port) => Sysfs::system().bays(port),
-        Location::Virtual(_) => Vec::new(),
-    };
-    let known_as = known.get(unit.id).cloned();
-    let is_named = known.named().any(|id| id == unit.id);
-    let mut row = ListedUnit { is_named, ..ListedUnit::unasked(unit, known_as, disks) };
-    let run = &run.at(&row.unit.location);
-    if let Some(chip) = OtherChip::with(row.unit.id) {
-        row.firmware = format!("not asked: {}", chip.refusal());
-        row.notes.push("nothing is sent to it, whatever options are given".to_owned());
-        return row;
-    }
-    if row.unit.speed.is_slow() {
-        row.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", row.unit.speed));
-        row.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&row.unit) }, run));
-    }
-    if is_beside_usb4(&row.unit, matches!(row.unit.location, Location::Port(_)) && Sysfs::system().has_usb4()) {
-        row.notes.push(BESIDE_USB4.to_owned());
-        row.advise(advice::steps(&Advice::MissingTunnel, run));
-    }
-    match row.unit.state {
-        // The descriptors tell everything that such a unit could be asked.
-        BridgeState::OpenFirmware => {
-            if let Some(lacks) = open_build_lacks(&row.unit.product) {
-                row.advise(advice::steps(&Advice::NewerBuild(lacks), run));
-            }
-            if let Some(build) = open_build(&row.unit.product)
-                && !build.is_empty()
-            {
-                row.firmware += &format!(", build {build}");
-                row.open_build = Some(build.to_owned());
-            }
-        }
-        BridgeState::BootLoader => {
-            let Recovery { from_backups, otherwise } = Recovery::of(&row.unit, connected, images, run);
-            row.advise(from_backups);
-            row.advise(otherwise);
-        }
-        BridgeState::Vendor => {
-            if !args.probe
-                && let Some(driver) = &row.unit.driver
-            {
-                row.unread = Some(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
-                return row;
-            }
-            match running(&row.unit, known, capture) {
-                Ok(running) => {
-                    let (runs, behind) = (running.running_firmware(images), running.behind());
-                    match behind {
-                        Behind::Ssd(_) if runs.answers_writes() => row.notes.push(format!("the SSD {SSD_LOST}")),
-                        Behind::Initialised(_) => {
-                            row.notes.push(INITIALISED.to_owned());
-                            row.advise(advice::steps(&Advice::EndRuntimeAndRestart, run));
-                        }
-                        _ => {}
-                    }
-                    row.version = running.version.map(|version| version.to_string());
-                    row.behind = Some(behind.to_string());
-                    row.firmware = runs.to_string();
-                }
-                Err(error) => {
-                    row.unread = Some(error.to_string());
-                    row.notes.extend(errors::steps(error.coded(), run).iter().map(WordedStep::note));
-                }
-            }
-        }
-    }
-    row
 }
 
 /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.

@@ -12,8 +12,9 @@ use asm2464_files::toml_file;
 
 use crate::cli::given::arguments::{self, PatchDirs};
 use crate::cli::given::context::Context;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::symbols::code_address;
-use crate::cli::given::user_files::{self, Wish};
+use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::print;
 
@@ -54,7 +55,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let library = patches.load()?;
     let (image, sha256) = match image {
         Some(path) => {
-            let image = user_files::image(path, Wish::Look)?;
+            let image = image_file::image(path, Wish::Look)?;
             let sha256 = image.sha256();
             if !library.images().contains_key(&sha256) {
                 // Say whether the image is patched already or unknown: hunks made for it would fit no other image.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::given::arguments::{self, PatchDirs};
 use crate::cli::given::context::Context;
-use crate::cli::given::user_files::Wish;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::{named_image, user_files};
 use crate::cli::words::errors::Exit;
 use crate::cli::words::{print, table};
@@ -99,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // clap allows FILE to be missing only with --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
     let (_, place) = named_image::place(file, context)?;
-    let image = user_files::image(&place, Wish::Patch)?;
+    let image = image_file::image(&place, Wish::Patch)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
     let set = PatchSet::resolve(&library, &selection, &image, image.sha256()).map_err(in_file(file))?;
     let mut patched = set.apply().map_err(in_file(file))?;

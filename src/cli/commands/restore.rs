@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::cli::commands::flash::{Choice, WritingArgs, WritingRun, unknown_in_copy};
 use crate::cli::given::arguments::PatchDirs;
 use crate::cli::given::context::Context;
-use crate::cli::given::user_files::{self, Wish};
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::{Advised, Exit};
 use crate::cli::words::print;
@@ -131,7 +131,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
     })?;
     let images = context.images(PatchDirs::default().load()?);
-    let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let mut writing_run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let proof = images.prove(&image)?;
     // What a unit ran, it may run again.
@@ -147,9 +147,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Of a copy of a flash, commands take the image in its first slot.
     let image = if folder.is_file() { folder.clone() } else { folder.join(backup_folder::FIRMWARE) };
     let invoked = args.writing.invoked(Writes::Backup, Some(ImageRef::File(image)), None);
-    let job = run.job(subject, images, source, invoked)?;
-    let units = run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
-    run.carry_out(units, &job)
+    let job = writing_run.job(subject, images, source, invoked)?;
+    let units = writing_run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
+    writing_run.carry_out(units, &job)
 }
 
 /// The backups that fit a unit.
@@ -174,11 +174,11 @@ impl print::Document for OwnBackupsJson {}
 /// Fails if the unit can't be read, and on Ctrl-C.
 fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<Vec<OwnBackupsJson>, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
-    let run = WritingRun::open(&args.writing, Choice::default(), context)?;
-    let places = run.backup_places().and_beside(beside);
+    let writing_run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let places = writing_run.backup_places().and_beside(beside);
     let filed = places.search();
     let mut units = Vec::new();
-    for (location, own) in run.own_backups(&filed, &images)? {
+    for (location, own) in writing_run.own_backups(&filed, &images)? {
         let found = if own.iter().any(NextStep::uses_backup) {
             "backups that fit this unit".to_owned()
         } else {
@@ -214,9 +214,9 @@ fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Con
     };
     let mut failure = AnyFailure::from(error);
     if folder.is_file()
-        && let Ok((_, kind)) = user_files::look(folder)
+        && let Ok((_, kind)) = image_file::look(folder)
     {
-        failure = Advised::with(failure, user_files::advice_on(&kind, folder, Wish::Restore));
+        failure = Advised::with(failure, image_file::advice_on(&kind, folder, Wish::Restore));
     }
     own.into_iter().fold(failure, Advised::also)
 }

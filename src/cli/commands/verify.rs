@@ -23,7 +23,7 @@ use crate::cli::commands::flash::Screen;
 use crate::cli::commands::patch::print_hunks;
 use crate::cli::given::arguments::{self, PatchDirs, UNIT, UnitArgs, opened};
 use crate::cli::given::context::Context;
-use crate::cli::given::user_files::Wish;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::{named_image, user_files};
 use crate::cli::words::advice_part::{AdvicePart, worded};
 use crate::cli::words::errors::{self, Exit};
@@ -324,7 +324,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(library);
     let base = args.image.as_deref().map(|name| image_named(&images.library, name)).transpose()?;
     let originals =
-        args.original.iter().map(|path| user_files::image(path, Wish::Look)).collect::<Result<Vec<_>, _>>()?;
+        args.original.iter().map(|path| image_file::image(path, Wish::Look)).collect::<Result<Vec<_>, _>>()?;
     // An original that no patch is made for, such as open firmware, is what the files must be.
     let only = if let [original] = &originals[..] { Some(original.sha256()) } else { None };
     let base = base.or_else(|| only.filter(|original| !images.library.images().contains_key(original)));
@@ -402,10 +402,10 @@ impl<'a> Checks<'a> {
             && booted.as_ref().is_none_or(|booted| booted.ok)
             && unit.as_ref().is_none_or(|unit| unit.ok);
         let run = &self.context.invocation;
-        let meant = user_files::damaged(path, &bytes).map(Named::Image);
+        let meant = image_file::damaged(path, &bytes).map(Named::Image);
         let mut findings = Vec::new();
         if !is_open {
-            let mut again = if verification.image.is_none() { user_files::patched_again(path) } else { None };
+            let mut again = if verification.image.is_none() { image_file::patched_again(path) } else { None };
             for finding in &verification.findings {
                 findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), run));
             }
@@ -524,12 +524,12 @@ fn too_long_open(verification: &Verification<'_>, booted: Option<&Booting>) -> O
 /// Reads a file, whose container may be damaged. An empty file is an input error like a missing one: there is nothing to
 /// verify.
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
-    let (bytes, kind) = user_files::look(path)?;
+    let (bytes, kind) = image_file::look(path)?;
     match kind {
         FileKind::DamagedImage | FileKind::Unknown if bytes.len() <= MAX_FILE_LEN => Ok(bytes),
         // A copy of a flash has an image in its first slot, and more.
-        kind @ FileKind::Flash(_) => user_files::image_of(path, &bytes, kind, Wish::Look).map(|image| image.to_file()),
-        kind => user_files::image_of(path, &bytes, kind, Wish::Look).map(|_| bytes),
+        kind @ FileKind::Flash(_) => image_file::image_of(path, &bytes, kind, Wish::Look).map(|image| image.to_file()),
+        kind => image_file::image_of(path, &bytes, kind, Wish::Look).map(|_| bytes),
     }
 }
 

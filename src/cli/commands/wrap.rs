@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::cli::given::arguments::PatchDirs;
 use crate::cli::given::context::Context;
-use crate::cli::given::user_files;
+use crate::cli::given::{image_file, user_files};
 use crate::cli::words::errors::Exit;
 use crate::cli::words::print;
 
@@ -70,7 +70,7 @@ impl print::Document for WrapJson {
 /// # Errors
 /// Fails if the file holds no code for this chip, or if IMAGE exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let (mut bytes, kind) = user_files::look(&args.file)?;
+    let (mut bytes, kind) = image_file::look(&args.file)?;
     if matches!(kind, FileKind::Body(_) | FileKind::Unknown) {
         let len = unfilled(&bytes).len();
         if len < bytes.len() {
@@ -84,7 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         FileKind::Code(_) | FileKind::Image(_) | FileKind::Text(_) | FileKind::Empty | FileKind::Unknown => {
             image_of_code(&bytes).map_err(in_file(&args.file))?
         }
-        kind => return Err(user_files::no_code(&kind, &args.file)),
+        kind => return Err(image_file::no_code(&kind, &args.file)),
     };
     let file = image.to_file();
     user_files::write(&[(&args.output, &file)], Some(&args.file), args.force)?;

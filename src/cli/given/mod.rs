@@ -3,6 +3,7 @@
 
 pub mod arguments;
 pub mod context;
+pub mod image_file;
 pub mod log;
 pub mod named_image;
 pub mod symbols;

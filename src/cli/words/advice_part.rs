@@ -198,18 +198,20 @@ impl Words<'_> {
             [at] if system.is_none() && tail.is_empty() => Some(Lacking { words, at: *at }),
             _ => None,
         };
-        self.steps.push(match lacks_value {
+        self.steps.push(if lacks_value {
             // No shell runs it without `asmpatch`.
-            true => WordedStep { lacks, ..WordedStep::lacking(format!("{purpose}: `{line}`")) },
-            false => WordedStep::run(purpose, line),
+            WordedStep { lacks, ..WordedStep::lacking(format!("{purpose}: `{line}`")) }
+        } else {
+            WordedStep::run(purpose, line)
         });
     }
 
     fn command(&mut self, purpose: impl fmt::Display, command: &PrintedCommand) {
         self.end_text();
-        self.steps.push(match command.effect() == Effect::Writes {
-            true => WordedStep::if_yes(purpose, command.clone()),
-            false => WordedStep::run(purpose, command.clone()),
+        self.steps.push(if command.effect() == Effect::Writes {
+            WordedStep::if_yes(purpose, command.clone())
+        } else {
+            WordedStep::run(purpose, command.clone())
         });
     }
 

@@ -128,10 +128,8 @@ fn suspend(tunnels: &Tunnels, cards: &[&TunnelledGpu], is_ready: bool, trouble: 
     let (suspended, folders) = among(&RuntimePower::is_suspended);
     if !suspended.is_empty() {
         let are = if suspended.len() == 1 { "is" } else { "are" };
-        let effect = match is_ready {
-            true => "it wakes when the GPU is used",
-            false => "what is suspended hides everything behind it",
-        };
+        let effect =
+            if is_ready { "it wakes when the GPU is used" } else { "what is suspended hides everything behind it" };
         let found = format!("{} {are} suspended: {effect}", suspended.join(", "));
         findings.push((trouble, found, Some(Advice::KeepPortsAwake { folders, rescans: !is_ready })));
     }
@@ -143,9 +141,10 @@ fn suspend(tunnels: &Tunnels, cards: &[&TunnelledGpu], is_ready: bool, trouble: 
     let is_known = |power: &RuntimePower| power.control.is_some() || power.runtime_status.is_some();
     let (known, _) = among(&is_known);
     if findings.is_empty() {
-        findings.push(match known.is_empty() {
-            true => (Unknown, "the kernel doesn't say what it may suspend".to_owned(), None),
-            false => (Good, format!("the kernel keeps {} awake", known.join(", ")), None),
+        findings.push(if known.is_empty() {
+            (Unknown, "the kernel doesn't say what it may suspend".to_owned(), None)
+        } else {
+            (Good, format!("the kernel keeps {} awake", known.join(", ")), None)
         });
     }
     findings

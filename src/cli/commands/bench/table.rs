@@ -30,9 +30,10 @@ pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
         outln!("");
         print::out(if sweep { swept(rows, width) } else { measured(rows, width) });
         outln!("");
-        let bars: Vec<&Row> = match sweep {
-            true => DataPath::ALL.iter().filter_map(|path| report.best_row(*path)).collect(),
-            false => rows.iter().collect(),
+        let bars: Vec<&Row> = if sweep {
+            DataPath::ALL.iter().filter_map(|path| report.best_row(*path)).collect()
+        } else {
+            rows.iter().collect()
         };
         print::out(chart(&bars, width));
     }

@@ -40,7 +40,7 @@ use serde::Serialize;
 
 use self::fix::plan::Finding;
 use crate::cli::given::context::Context;
-use crate::cli::given::user_files;
+use crate::cli::given::{image_file, user_files};
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
 use crate::cli::words::invocation::Invocation;
@@ -249,9 +249,9 @@ fn is_report(path: &Path) -> bool {
 /// Reads the facts of an earlier report.
 ///
 /// # Errors
-/// As for [`user_files::look`] and [`Report::parse`], and if the file is something else that asmpatch recognises.
+/// As for [`image_file::look`] and [`Report::parse`], and if the file is something else that asmpatch recognises.
 fn facts_in(path: &Path) -> Result<Facts, AnyFailure> {
-    let (bytes, kind) = user_files::look(path)?;
+    let (bytes, kind) = image_file::look(path)?;
     if !matches!(kind, FileKind::Report | FileKind::Text(TextKind::Json)) {
         let label = Kind::BadInput.code("asmpatch::doctor::not_a_report");
         let message = format!("{} is {kind}, expected a report of `asmpatch doctor`", path.display());
@@ -428,9 +428,10 @@ fn of_report(facts: &Facts, wanted: Wanted<'_>) -> DoctorJson {
 fn diagnose_report(path: &Path, wanted: Wanted<'_>, is_json: bool) -> Result<Exit, AnyFailure> {
     let facts = facts_in(path)?;
     let document = of_report(&facts, wanted);
-    match is_json {
-        true => print::json(&document),
-        false => document.diagnosis.print(&facts.unit, true),
+    if is_json {
+        print::json(&document);
+    } else {
+        document.diagnosis.print(&facts.unit, true);
     }
     Ok(document.diagnosis.exit())
 }

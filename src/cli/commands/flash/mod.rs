@@ -13,8 +13,9 @@ use std::sync::Arc;
 use crate::cli::commands::verify;
 use crate::cli::given::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs};
 use crate::cli::given::context::Context;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::named_image;
-use crate::cli::given::user_files::{self, Wish};
+use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
 
 use crate::failure::in_file;
@@ -206,7 +207,7 @@ fn waivers(text: &str) -> Result<Waivers, String> {
 /// long (status 3), or nothing proves the image good (status 5). A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (named, file) = named_image::place(&args.file, context)?;
-    let image = user_files::image(&file, Wish::Write)?;
+    let image = image_file::image(&file, Wish::Write)?;
     // A backup's folder and a copy of a flash have the configuration of some unit, which may be this one.
     let beside = backup_folder::describe_any(&args.file).ok();
     let receipt = user_files::receipt_of(&file, args.receipt.as_deref())?;
@@ -240,17 +241,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
-    let mut run = WritingRun::open(&args.writing, choice, context)?;
+    let mut writing_run = WritingRun::open(&args.writing, choice, context)?;
     let invoked = args.writing.invoked(Writes::Image, Some(named), args.config_from.clone());
-    let mut job = run.job(subject, images, source, invoked)?;
+    let mut job = writing_run.job(subject, images, source, invoked)?;
     job.beside = beside;
     let plan =
         |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
-    let mut units = run.examine(|seen| plan(seen, None));
+    let mut units = writing_run.examine(|seen| plan(seen, None));
     if let Some(series) = &args.serials {
         job.number(&mut units, series, |seen, serial| plan(seen, Some(serial)))?;
     }
-    run.carry_out(units, &job)
+    writing_run.carry_out(units, &job)
 }
 
 impl Args {

@@ -285,12 +285,11 @@ fn neutral_words(block: &BlockPlan) -> Vec<String> {
 /// Prints that a unit already holds what is wanted.
 pub fn nothing(seen: &Observation, job: &FlashJob, run: &Invocation) {
     // A virtual unit restarts with each command.
-    let restart = match seen.attached.location.is_virtual() {
-        true => String::new(),
-        false => {
-            let by_hand = run.at(&seen.attached.location).by_hand(Hands::ReplugIt);
-            format!(" If the unit has not restarted since, {by_hand}.")
-        }
+    let restart = if seen.attached.location.is_virtual() {
+        String::new()
+    } else {
+        let by_hand = run.at(&seen.attached.location).by_hand(Hands::ReplugIt);
+        format!(" If the unit has not restarted since, {by_hand}.")
     };
     outln!(
         "{}: nothing to do: flash and configuration already match {} under {}.{restart} `--force` writes it again",

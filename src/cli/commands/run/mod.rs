@@ -24,9 +24,9 @@ pub(in crate::cli) use self::report::RunReport;
 use self::report::{RequestReport, show, unknown};
 use crate::cli::given::arguments::{PcapArgs, TransportArg};
 use crate::cli::given::context::Context;
+use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::named_image;
 use crate::cli::given::symbols::code_address;
-use crate::cli::given::user_files::{self, Wish};
 use crate::cli::words::errors::Exit;
 use crate::cli::words::print;
 
@@ -141,7 +141,7 @@ pub(in crate::cli) enum EventKind {
 /// be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (_, file) = named_image::place(&args.file, context)?;
-    let image = user_files::image(&file, Wish::Look)?;
+    let image = image_file::image(&file, Wish::Look)?;
     let commands = commands::planned(args)?;
     let symbols = args.author.symbols(&args.file, &image)?;
     let speed = match args.speed {

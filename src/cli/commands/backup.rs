@@ -292,10 +292,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let saved = back_up(&mut *port, args, context, interrupt);
         drop(port);
         let has_result = saved.is_ok();
-        let ended = saved.and_then(|(document, ended)| {
-            documents.push(UnitJson::Saved(Box::new(document)));
-            ended
-        });
+        let ended = match saved {
+            Ok((document, ended)) => {
+                documents.push(UnitJson::Saved(Box::new(document)));
+                ended
+            }
+            Err(failure) => Err(failure),
+        };
         let failure = match ended {
             Ok(ended) => {
                 exit = exit.max(ended);

@@ -11,7 +11,6 @@ use clap::{Arg, Command, ValueHint};
 use clap_complete::{Generator as _, Shell};
 
 use crate::bench::DataPath;
-use crate::cli::given::context::Context;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::{command_tree, print};
 use crate::embedded;
@@ -35,7 +34,7 @@ pub struct Args {
 ///
 /// # Errors
 /// Fails if the folder can't be created or written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let script = script(args.shell, command_tree::tree());
     match &args.dir {
         Some(dir) => {

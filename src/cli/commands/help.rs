@@ -1,17 +1,11 @@
-//! What the program says of itself. The arrangement of the help: commands by what they are for, options by what they are
-//! about. And the commands `help`, which also prints the pages of docs/ and what to do about an error, `man`
-//! and `udev`, which make files for the system.
-
-use std::io;
-use std::path::{Path, PathBuf};
+//! The `asmpatch help` command: prints the help of a command, a page of docs/, or what to do about an error. And the
+//! arrangement of the help: commands by what they are for, options by what they are about.
 
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_chip::chip::registers;
-use asm2464_files::{atomic, file};
 use clap::{Arg, Command};
 
-use crate::cli::given::arguments::DeviceIds;
 use crate::cli::given::context::Context;
 use crate::cli::words::command_tree;
 use crate::cli::words::errors::{Exit, by_code};
@@ -158,7 +152,7 @@ pub fn arranged(command: Command) -> Command {
 }
 
 /// Shows or hides an option that every command has. What is hidden before clap hands it to the subcommands is hidden there.
-fn shown_globals(arg: Arg, is_shown: bool) -> Arg {
+pub(super) fn shown_globals(arg: Arg, is_shown: bool) -> Arg {
     if arg.is_global_set() { arg.hide_short_help(!is_shown).hide_long_help(!is_shown) } else { arg }
 }
 
@@ -220,70 +214,6 @@ fn with_heading(arg: Arg) -> Arg {
     arg.help_heading(heading)
 }
 
-/// Write the man pages, one per subcommand, into a folder.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch man ~/.local/share/man/man1")]
-pub struct ManArgs {
-    /// The folder, created if missing.
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
-}
-
-/// Runs the subcommand for this program.
-///
-/// # Errors
-/// Fails if the folder can't be created or written.
-pub fn write_man(args: &ManArgs, command: Command) -> Result<Exit, AnyFailure> {
-    let failed = |cause: io::Error| {
-        let label = Kind::System.code("asmpatch::man::write");
-        Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
-    };
-    file::make_folder(&args.dir).map_err(failed)?;
-    let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
-    let mut command = command.long_about(format!("{about}\n\n{ROADS}"));
-    command.build();
-    let command = command.mut_args(|arg| shown_globals(arg, true));
-    let mut pages = Vec::new();
-    render_pages(command, &args.dir, &mut pages).map_err(failed)?;
-    let files: Vec<(&Path, &[u8])> = pages.iter().map(|(path, page)| (path.as_path(), page.as_slice())).collect();
-    atomic::write_all(&files)?;
-    Ok(Exit::Done)
-}
-
-/// Renders the pages of a command and its subcommands. clap_mangen does not write the files: it would follow links.
-fn render_pages(command: clap::Command, dir: &Path, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
-        render_pages(below, dir, pages)?;
-    }
-    let man = clap_mangen::Man::new(command).source(concat!("asmpatch ", env!("CARGO_PKG_VERSION")));
-    let mut page = Vec::new();
-    man.render(&mut page)?;
-    pages.push((dir.join(man.get_filename()), page));
-    Ok(())
-}
-
-/// Print the udev rules that let a Linux user open a dock.
-///
-/// The rules cover every USB ID that `asmpatch list --known` shows, and those that you add with --usb-id.
-///
-/// Install them with `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then
-/// `sudo udevadm control --reload`, and plug the unit in again.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch udev --usb-id 1234:ABCD")]
-pub struct UdevArgs {
-    #[command(flatten)]
-    ids: DeviceIds,
-}
-
-/// Runs the subcommand.
-///
-/// # Errors
-/// Fails if a device file can't be read or is wrong.
-pub fn print_udev_rules(args: &UdevArgs, _context: &Context) -> Result<Exit, AnyFailure> {
-    print::whole(&args.ids.load()?.udev_rules());
-    Ok(Exit::Done)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,27 +261,6 @@ mod tests {
         assert!(help(&["flash"]).contains("--all"));
         for path in [&["restore"][..], &["config", "set"]] {
             assert!(!help(path).contains("--all"), "{path:?}");
-        }
-    }
-
-    #[test]
-    fn each_page_is_of_asmpatch_and_what_every_command_has_stands_in_the_first_alone() {
-        let mut command = crate::cli::command();
-        command.build();
-        let command = command.mut_args(|arg| shown_globals(arg, true));
-        let mut pages = Vec::new();
-        render_pages(command, Path::new(""), &mut pages).unwrap();
-        assert!(pages.len() > 30, "{}", pages.len());
-        for (path, page) in pages {
-            let page = String::from_utf8(page).unwrap();
-            let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
-            let version = concat!("\"asmpatch ", env!("CARGO_PKG_VERSION"), "\"");
-            assert!(title.contains(version), "{}: {title}", path.display());
-            let is_first = path.ends_with("asmpatch.1");
-            for said in ["Print no progress", "When to colour the output", "Log to FILE instead"] {
-                assert_eq!(page.contains(said), is_first, "{}: {said}", path.display());
-            }
-            assert!(is_first || page.contains("Every command also takes"), "{}", path.display());
         }
     }
 

@@ -13,11 +13,13 @@ pub mod help;
 pub mod info;
 pub mod list;
 pub mod make_patch;
+pub mod man;
 pub mod patch;
 pub mod pcie;
 pub mod reset;
 pub mod restore;
 pub mod run;
+pub mod udev;
 pub mod unpatch;
 pub mod verify;
 #[cfg(unix)]
@@ -60,8 +62,8 @@ pub enum CliCommand {
     #[command(subcommand)]
     Virtual(virtual_unit::VirtualCommand),
     Demo(demo::Args),
-    Udev(help::UdevArgs),
-    Man(help::ManArgs),
+    Udev(udev::Args),
+    Man(man::Args),
     Completions(completions::Args),
     Help(help::Args),
 }
@@ -83,7 +85,7 @@ pub fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFail
         CliCommand::Doctor(args) => (doctor::run(&args, context), true),
         CliCommand::Reset(args) => (reset::run(&args, context), false),
         CliCommand::Pcie(args) => (pcie::run(&args, context), args.only_prints()),
-        CliCommand::Xdata(command) => (xdata::run(&command, context), command.only_prints()),
+        CliCommand::Xdata(command) => (xdata::run(&command), command.only_prints()),
         CliCommand::Bench(args) => (bench::run(&args, context), true),
         CliCommand::Wrap(args) => (wrap::run(&args, context), false),
         CliCommand::MakePatch(args) => (make_patch::run(&args, context), false),
@@ -91,9 +93,9 @@ pub fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFail
         CliCommand::Disasm(args) => (disasm::run(&args, context), true),
         CliCommand::Virtual(command) => (virtual_unit::run(&command, context), false),
         CliCommand::Demo(args) => (demo::run(&args, context), false),
-        CliCommand::Udev(args) => (help::print_udev_rules(&args, context), true),
-        CliCommand::Man(args) => (help::write_man(&args, command_tree::tree_for_pages()), true),
-        CliCommand::Completions(args) => (completions::run(&args, context), true),
+        CliCommand::Udev(args) => (udev::run(&args), true),
+        CliCommand::Man(args) => (man::run(&args, command_tree::tree_for_pages()), true),
+        CliCommand::Completions(args) => (completions::run(&args), true),
         CliCommand::Help(args) => (help::run(&args, context), true),
     }
 }

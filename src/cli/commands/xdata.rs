@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::cli::commands::pcie;
 use crate::cli::given::arguments::DeviceArgs;
-use crate::cli::given::context::Context;
 use crate::cli::words::ask;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
@@ -133,7 +132,7 @@ fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) 
 ///
 /// # Errors
 /// Fails if no unit is found, it is in its boot loader, a write would meet an SSD, or a request fails.
-pub fn run(command: &XdataCommand, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(command: &XdataCommand) -> Result<Exit, AnyFailure> {
     interrupt::install();
     match command {
         XdataCommand::Read { address, len, options } => read(*address, *len, options),

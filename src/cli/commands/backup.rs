@@ -310,11 +310,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
             Err(failure) => failure,
         };
-        let run = context.invocation.at(&location);
-        exit = exit.max(errors::report(failure.coded(), &run));
+        let invocation = context.invocation.at(&location);
+        exit = exit.max(errors::report(failure.coded(), &invocation));
         if !has_result {
             let device = location.to_string();
-            let error = ErrorJson::of(failure.coded(), &run).at(&device);
+            let error = ErrorJson::of(failure.coded(), &invocation).at(&device);
             documents.push(UnitJson::Failed(Box::new(FailedJson { device, error })));
         }
     }

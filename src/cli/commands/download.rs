@@ -140,14 +140,14 @@ fn no_download() -> Failure {
 /// Fails if the embedded manifests are wrong.
 fn next(manifest: &Manifest, args: &Args, path: &Path, context: &Context) -> Result<PrintedCommand, AnyFailure> {
     let is_ours = crate::embedded::manifests(&[])?.by_sha256(&manifest.sha256).is_some();
-    let run = &context.invocation;
+    let invocation = &context.invocation;
     let command = if !is_ours {
         // Whoever has added it knows what it is for.
-        run.other("info")
+        invocation.other("info")
     } else if manifest.id == DEFAULT_IMAGE {
-        run.other("patch").with("output", run.patched())
+        invocation.other("patch").with("output", invocation.patched())
     } else {
-        run.other("flash")
+        invocation.other("flash")
     };
     // Commands look for an ID in the usual cache alone.
     let has_id = is_ours && args.output.is_none() && args.cache_dir.is_none();

@@ -101,11 +101,11 @@ fn command_help(path: &[&str]) -> Option<clap::builder::StyledStr> {
 }
 
 /// Returns an error's code as it is printed, the exit status and the advice. The library's name for the code serves too.
-fn code(name: &str, run: &Invocation) -> Option<(&'static str, String, Vec<String>)> {
+fn code(name: &str, invocation: &Invocation) -> Option<(&'static str, String, Vec<String>)> {
     let prefix = ["asm2464", "asmpatch"].iter().find_map(|prefix| name.strip_prefix(prefix)?.strip_prefix("::"));
     let own = prefix.unwrap_or(name);
     let code = by_code::codes().find(|code| code.split_once("::").is_some_and(|(_, rest)| rest == own))?;
-    let advice = lines(&by_code::steps(code, &[], run));
+    let advice = lines(&by_code::steps(code, &[], invocation));
     // The page lists each code with its status, which is in no other table: an error carries it.
     let page = embedded::page("errors.md")?;
     let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{code}` | ")))?;

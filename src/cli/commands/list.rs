@@ -118,21 +118,21 @@ impl ListedUnit {
     }
 
     /// Notes a link that is slow, or a tunnel that the host could have instead.
-    fn note_link(&mut self, is_beside_usb4: bool, run: &Invocation) {
+    fn note_link(&mut self, is_beside_usb4: bool, invocation: &Invocation) {
         if self.unit.speed.is_slow() {
             self.notes.push(format!("the link is at {}; 5 Gbit/s and more are usual", self.unit.speed));
-            self.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&self.unit) }, run));
+            self.advise(advice::steps(&Advice::RetrainLink { restarts: retrains(&self.unit) }, invocation));
         }
         if is_beside_usb4 {
             self.notes.push(BESIDE_USB4.to_owned());
-            self.advise(advice::steps(&Advice::MissingTunnel, run));
+            self.advise(advice::steps(&Advice::MissingTunnel, invocation));
         }
     }
 
     /// Notes which build of the open firmware runs. The descriptors tell everything that such a unit could be asked.
-    fn note_build(&mut self, run: &Invocation) {
+    fn note_build(&mut self, invocation: &Invocation) {
         if let Some(lacks) = open_build_lacks(&self.unit.product) {
-            self.advise(advice::steps(&Advice::NewerBuild(lacks), run));
+            self.advise(advice::steps(&Advice::NewerBuild(lacks), invocation));
         }
         if let Some(build) = open_build(&self.unit.product)
             && !build.is_empty()
@@ -143,12 +143,12 @@ impl ListedUnit {
     }
 
     /// Asks the vendor's firmware what it is, and what is behind it.
-    fn ask(&mut self, known: &Arc<Devices>, images: &Images, capture: Option<&Capture>, run: &Invocation) {
+    fn ask(&mut self, known: &Arc<Devices>, images: &Images, capture: Option<&Capture>, invocation: &Invocation) {
         let running = match running(&self.unit, known, capture) {
             Ok(running) => running,
             Err(error) => {
                 self.unread = Some(error.to_string());
-                self.notes.extend(errors::steps(error.coded(), run).iter().map(WordedStep::note));
+                self.notes.extend(errors::steps(error.coded(), invocation).iter().map(WordedStep::note));
                 return;
             }
         };
@@ -157,7 +157,7 @@ impl ListedUnit {
             Behind::Ssd(_) if runs.answers_writes() => self.notes.push(format!("the SSD {SSD_LOST}")),
             Behind::Initialised(_) => {
                 self.notes.push(INITIALISED.to_owned());
-                self.advise(advice::steps(&Advice::EndRuntimeAndRestart, run));
+                self.advise(advice::steps(&Advice::EndRuntimeAndRestart, invocation));
             }
             _ => {}
         }
@@ -239,7 +239,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
+fn rows(args: &Args, invocation: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.device.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.device)? };
@@ -262,7 +262,7 @@ fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
         };
         let known_as = known.get(unit.id).cloned();
         let is_named = known.named().any(|id| id == unit.id);
-        let run = run.at(&unit.location);
+        let invocation = invocation.at(&unit.location);
         let mut row = ListedUnit { is_named, ..ListedUnit::unasked(unit, known_as, disks) };
         if let Some(chip) = OtherChip::with(row.unit.id) {
             row.firmware = format!("not asked: {}", chip.refusal());
@@ -270,11 +270,11 @@ fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
             rows.push(row);
             continue;
         }
-        row.note_link(is_beside_usb4, &run);
+        row.note_link(is_beside_usb4, &invocation);
         match row.unit.state {
-            BridgeState::OpenFirmware => row.note_build(&run),
+            BridgeState::OpenFirmware => row.note_build(&invocation),
             BridgeState::BootLoader => {
-                let Recovery { from_backups, otherwise } = Recovery::of(&row.unit, &connected, &images, &run);
+                let Recovery { from_backups, otherwise } = Recovery::of(&row.unit, &connected, &images, &invocation);
                 row.advise(from_backups);
                 row.advise(otherwise);
             }
@@ -283,7 +283,7 @@ fn rows(args: &Args, run: &Invocation) -> Result<Vec<ListedUnit>, AnyFailure> {
                     let why = format!("the kernel's {driver} driver has the unit; --probe takes it for a moment");
                     row.unread = Some(why);
                 }
-                _ => row.ask(&known, &images, recording.capture(), &run),
+                _ => row.ask(&known, &images, recording.capture(), &invocation),
             },
         }
         rows.push(row);
@@ -320,24 +320,24 @@ fn note_shared_serials(rows: &mut [ListedUnit]) {
 }
 
 /// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
-fn tunnelled_note(tunnels: Tunnels, run: &Invocation) -> Vec<String> {
+fn tunnelled_note(tunnels: Tunnels, invocation: &Invocation) -> Vec<String> {
     let names = tunnels.to_string();
     let error = NoUnit { tunnels, ..NoUnit::default() };
     if names.is_empty() {
         return Vec::new();
     }
     let mut note = vec![format!("also connected, over USB4 or Thunderbolt: {names}")];
-    note.extend(next_lines(&error, run).iter().map(|line| format!("  {line}")));
+    note.extend(next_lines(&error, invocation).iter().map(|line| format!("  {line}")));
     note
 }
 
-fn next_steps(error: &NoUnit, run: &Invocation) -> Vec<WordedStep> {
-    errors::steps(error, &run.none_here())
+fn next_steps(error: &NoUnit, invocation: &Invocation) -> Vec<WordedStep> {
+    errors::steps(error, &invocation.none_here())
 }
 
 /// Returns the lines that say what to do next.
-fn next_lines(error: &NoUnit, run: &Invocation) -> Vec<String> {
-    let steps = lines(&next_steps(error, run));
+fn next_lines(error: &NoUnit, invocation: &Invocation) -> Vec<String> {
+    let steps = lines(&next_steps(error, invocation));
     table::under("next:", steps).map(|(label, line)| format!("{label:<5} {line}")).collect()
 }
 

@@ -146,7 +146,7 @@ fn not_helped(device: &str, left: &[UnitFault]) -> Failure {
     Failure::new(Kind::Device.code("asmpatch::reset::not_helped"), message)
 }
 
-fn show(location: &Location, report: &RestartReport, only: Option<Level>, run: &Invocation) {
+fn show(location: &Location, report: &RestartReport, only: Option<Level>, invocation: &Invocation) {
     let device = location.to_string();
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
@@ -178,7 +178,7 @@ fn show(location: &Location, report: &RestartReport, only: Option<Level>, run: &
     // The error has the advice against what the command was asked to end.
     for fault in after.faults.iter().filter(|fault| !is_for(only, fault.kind)) {
         let Some(advice) = report.advice(fault) else { continue };
-        let steps = lines(&advice::steps(&advice, &run.at(location)));
+        let steps = lines(&advice::steps(&advice, &invocation.at(location)));
         for (label, line) in table::under("next:", steps.iter().flat_map(|line| line.lines())) {
             outln!("  {label:<5} {line}");
         }

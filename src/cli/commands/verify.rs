@@ -141,10 +141,10 @@ struct Finding {
 impl Finding {
     /// Names a finding, with its causes, after this command. `meant` is the known image that the file was, if it is
     /// damaged, and `again` is how to make a patched one again.
-    fn of(finding: &AnyFailure, meant: Option<&Named>, again: Option<&[AdvicePart]>, run: &Invocation) -> Self {
+    fn of(finding: &AnyFailure, meant: Option<&Named>, again: Option<&[AdvicePart]>, invocation: &Invocation) -> Self {
         let finding = finding.coded();
         let named: Vec<Named> = finding.named().into_iter().chain(meant.cloned()).collect();
-        let steps = worded(again.unwrap_or_else(|| errors::advice(finding)), run, &named);
+        let steps = worded(again.unwrap_or_else(|| errors::advice(finding)), invocation, &named);
         Self { code: shown_code(finding), message: errors::with_causes(finding), steps }
     }
 }
@@ -401,13 +401,13 @@ impl<'a> Checks<'a> {
         let ok = (is_open || verification.is_valid())
             && booted.as_ref().is_none_or(|booted| booted.ok)
             && unit.as_ref().is_none_or(|unit| unit.ok);
-        let run = &self.context.invocation;
+        let invocation = &self.context.invocation;
         let meant = image_file::damaged(path, &bytes).map(Named::Image);
         let mut findings = Vec::new();
         if !is_open {
             let mut again = if verification.image.is_none() { image_file::patched_again(path) } else { None };
             for finding in &verification.findings {
-                findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), run));
+                findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), invocation));
             }
         }
         if let Some(receipt) = &receipt
@@ -415,7 +415,7 @@ impl<'a> Checks<'a> {
             && !verification.is_of(receipt)
             && let Some(last) = findings.last_mut()
         {
-            let verify = run.again().without("receipt").with("files", path);
+            let verify = invocation.again().without("receipt").with("files", path);
             last.steps.push(WordedStep::run("verify it without that receipt", verify));
         }
         let library = &images.library;

@@ -96,13 +96,14 @@ pub fn run(command: &VirtualCommand, context: &Context) -> Result<Exit, AnyFailu
 /// Says below a verdict what is set on the virtual units that the command named, with the command that takes it out: what
 /// looks like a fault of the unit is one of its bridge.toml.
 pub fn remind(context: &Context) {
-    let run = &context.invocation;
+    let invocation = &context.invocation;
     let advised: Vec<String> = context.taken_left().steps.iter().filter_map(WordedStep::line).collect();
-    let judges = !run.subcommand().starts_with("virtual") && !["config get", "demo"].contains(&run.subcommand());
+    let judges =
+        !invocation.subcommand().starts_with("virtual") && !["config get", "demo"].contains(&invocation.subcommand());
     if !judges || context.is_quiet || context.json {
         return;
     }
-    for device in run.named() {
+    for device in invocation.named() {
         let selector = device.to_str().and_then(|device| device.parse::<Selector>().ok());
         let Some(place) = selector.as_ref().and_then(Selector::virtual_place) else { continue };
         let keys = unit::set_keys(&place);

@@ -15,16 +15,16 @@ use crate::shell;
 /// Makes the host look for PCIe devices again.
 const SEARCH: &str = "echo 1 | sudo tee /sys/bus/pci/rescan";
 
-/// Words what helps, in the order in which to try it; nothing if nothing is known to help. `run` is the command that asks,
+/// Words what helps, in the order in which to try it; nothing if nothing is known to help. `invocation` is the command that asks,
 /// for the unit that the advice is about.
-pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
-    let hands = |hands| WordedStep::hands(run.by_hand(hands));
+pub fn steps(advice: &Advice, invocation: &Invocation) -> Vec<WordedStep> {
+    let hands = |hands| WordedStep::hands(invocation.by_hand(hands));
     let told = |text: &str| WordedStep::hands(text.to_owned());
     let search = |why: &'static str| WordedStep::run(why, SEARCH);
-    let open = |why: String| WordedStep::if_yes(why, run.other(&format!("flash {OPEN_IMAGE}")));
+    let open = |why: String| WordedStep::if_yes(why, invocation.other(&format!("flash {OPEN_IMAGE}")));
     let patched = |why: String| {
-        let patch = run.other(&format!("patch {DEFAULT_IMAGE}")).with("output", run.patched());
-        let flash = run.other("flash").operand(run.patched());
+        let patch = invocation.other(&format!("patch {DEFAULT_IMAGE}")).with("output", invocation.patched());
+        let flash = invocation.other("flash").operand(invocation.patched());
         [WordedStep::if_yes(why.clone(), patch), WordedStep::if_yes(why, flash).then()]
     };
     let both = || {
@@ -32,15 +32,16 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         vec![open(format!("for {OPEN_RUNTIME}, flash the open firmware")), patch.instead(), flash]
     };
     match advice {
-        Advice::AgainstError { code, named } => by_code::steps(code, named, run),
-        Advice::AgainstNote(note) => against_note(note, run).into_iter().collect(),
+        Advice::AgainstError { code, named } => by_code::steps(code, named, invocation),
+        Advice::AgainstNote(note) => against_note(note, invocation).into_iter().collect(),
         Advice::RetrainLink { restarts } => {
-            let reset = restarts.then(|| WordedStep::run("retrain the link without your hands", run.other("reset")));
-            let by_hand = run.by_hand(Hands::SlowLink);
+            let reset =
+                restarts.then(|| WordedStep::run("retrain the link without your hands", invocation.other("reset")));
+            let by_hand = invocation.by_hand(Hands::SlowLink);
             reset.into_iter().chain(by_hand.lines().map(WordedStep::hands)).collect()
         }
         Advice::KeepAwake(location) => {
-            let why = format!("install the rules of `{}` and replug; until then", run.other("udev"));
+            let why = format!("install the rules of `{}` and replug; until then", invocation.other("udev"));
             vec![keep_awake(why, &[format!("bus/usb/devices/{location}")])]
         }
         Advice::OtherGovernor => {
@@ -67,34 +68,34 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
             steps
         }
         Advice::StartFlashed => {
-            vec![told(&format!("{}: then it runs what is in its flash", run.by_hand(Hands::Replug)))]
+            vec![told(&format!("{}: then it runs what is in its flash", invocation.by_hand(Hands::Replug)))]
         }
         Advice::AllowWrites => {
-            let again = run.again().without("no_write");
+            let again = invocation.again().without("no_write");
             vec![WordedStep::run("let doctor write what is gone after a power cycle", again)]
         }
         Advice::EndRuntimeAndRestart => {
-            let reset = WordedStep::if_yes("then undo its initialisation", run.other("reset"));
+            let reset = WordedStep::if_yes("then undo its initialisation", invocation.other("reset"));
             vec![told("end the runtime"), reset.then()]
         }
         Advice::CheckSupplyUnderLoad => {
-            vec![told(&format!("if the link drops under load, {}", run.by_hand(Hands::CheckSupply)))]
+            vec![told(&format!("if the link drops under load, {}", invocation.by_hand(Hands::CheckSupply)))]
         }
         Advice::ConnectSupply => {
-            let connect = run.by_hand(Hands::ConnectSupply);
+            let connect = invocation.by_hand(Hands::ConnectSupply);
             vec![told(&format!("{connect}: PCIe needs it, and no dock works below 5 V"))]
         }
         Advice::ReplaceSupply => {
-            let other = run.by_hand(Hands::OtherSupply);
+            let other = invocation.by_hand(Hands::OtherSupply);
             vec![hands(Hands::ReplugWithSupply), told(&format!("if it stays, {other}"))]
         }
         Advice::CheckSupplyWithoutCard => vec![told(&format!(
             "if the card is not found, {}; a board without the sensor may leave the line open",
-            run.by_hand(Hands::CheckSupply)
+            invocation.by_hand(Hands::CheckSupply)
         ))],
         Advice::ReplaceSsd => vec![told("put a GPU in its place")],
         Advice::CheckSeat => {
-            vec![told("check the card's seat and its power"), WordedStep::run("see the tree", run.other("pcie"))]
+            vec![told("check the card's seat and its power"), WordedStep::run("see the tree", invocation.other("pcie"))]
         }
         // tinygrad numbers the buses in the order of the bridges, so each PCIe switch on the way adds two. Source:
         // `pci_setup_usb_bars` in its `runtime/support/system.py`.
@@ -105,12 +106,12 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
             } else {
                 "nobody has reported a dock on which another slot or adapter changes that"
             };
-            let expect = run.other(&format!("doctor --expect {id}"));
+            let expect = invocation.other(&format!("doctor --expect {id}"));
             vec![told(card), WordedStep::if_yes("if a runtime of yours looks there", expect)]
         }
         Advice::Expect { id, source } => {
             let source = source.as_ref().map(|source| format!(" (source: {source})")).unwrap_or_default();
-            let expect = run.other(&format!("doctor --expect {id}"));
+            let expect = invocation.other(&format!("doctor --expect {id}"));
             vec![WordedStep::if_yes(format!("if a runtime of yours drives it{source}"), expect)]
         }
         Advice::OtherCableThenVerify => vec![
@@ -165,7 +166,7 @@ pub fn steps(advice: &Advice, run: &Invocation) -> Vec<WordedStep> {
         Advice::FindDock => vec![
             search("if a line above says so, authorise the device and wake its ports first; then search PCIe"),
             told("or replug the dock. To reach it over USB, connect it through a USB 3 port, cable or hub"),
-            WordedStep::run("how", run.other("help recovery The unit is not listed")),
+            WordedStep::run("how", invocation.other("help recovery The unit is not listed")),
         ],
         Advice::PowerCard => {
             vec![search(
@@ -208,14 +209,14 @@ fn keep_awake(why: String, folders: &[String]) -> WordedStep {
 }
 
 /// Returns what to run about a note on PCIe, if a command helps.
-pub fn against_note(note: &Note, run: &Invocation) -> Option<WordedStep> {
+pub fn against_note(note: &Note, invocation: &Invocation) -> Option<WordedStep> {
     let (why, command) = match note {
         Note::OddBuses { .. } => ("clear them", "pcie reset"),
         Note::NoBusLeft { .. } => ("free them", "pcie reset"),
         Note::Closed { .. } => ("lay windows and BARs out anew", "pcie --assign"),
         _ => return None,
     };
-    Some(WordedStep::run(why, run.other(command)))
+    Some(WordedStep::run(why, invocation.other(command)))
 }
 
 #[cfg(test)]

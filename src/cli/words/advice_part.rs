@@ -75,8 +75,8 @@ impl AdvicePart {
 
 /// Puts an advice into words, after this command and an error that names these. Text and hands that follow one another
 /// are one step for each of their lines.
-pub fn worded(parts: &[AdvicePart], run: &Invocation, named: &[Named]) -> Vec<WordedStep> {
-    let mut words = Words { run, named, said: String::new(), steps: Vec::new() };
+pub fn worded(parts: &[AdvicePart], invocation: &Invocation, named: &[Named]) -> Vec<WordedStep> {
+    let mut words = Words { invocation, named, said: String::new(), steps: Vec::new() };
     for part in parts {
         words.add(part);
     }
@@ -86,7 +86,7 @@ pub fn worded(parts: &[AdvicePart], run: &Invocation, named: &[Named]) -> Vec<Wo
 
 /// An advice that is being put into words.
 struct Words<'a> {
-    run: &'a Invocation,
+    invocation: &'a Invocation,
     named: &'a [Named],
     /// The text since the last command, in which only asmpatch's own line breaks are left.
     said: String,
@@ -113,19 +113,19 @@ impl Words<'_> {
             AdvicePart::Text(Cow::Owned(text)) => self.said.push_str(&Line::of(text)),
             AdvicePart::Hands(Hands::HandOn) => {
                 self.end_text();
-                self.said.push_str(&self.run.by_hand(Hands::HandOn));
+                self.said.push_str(&self.invocation.by_hand(Hands::HandOn));
                 self.end_text();
             }
-            AdvicePart::Hands(hands) => self.said.push_str(&self.run.by_hand(*hands)),
+            AdvicePart::Hands(hands) => self.said.push_str(&self.invocation.by_hand(*hands)),
             AdvicePart::Option { id, value, text } => {
-                if let Some(option) = self.run.option(id, *value) {
+                if let Some(option) = self.invocation.option(id, *value) {
                     self.said.push_str(&text.replace("{}", &option));
                 }
             }
             AdvicePart::Run { purpose, line } => self.run(purpose, line),
             AdvicePart::Again { purpose, id, slot, is_each } => match self.values(slot) {
-                Values::Are(values) if !self.run.is_unknown() => {
-                    let again = self.run.again().without(id).without("all");
+                Values::Are(values) if !self.invocation.is_unknown() => {
+                    let again = self.invocation.again().without(id).without("all");
                     let values =
                         if *is_each { values.into_iter().map(|value| vec![value]).collect() } else { vec![values] };
                     for (index, values) in values.into_iter().enumerate() {
@@ -141,10 +141,10 @@ impl Words<'_> {
                 }
             },
             AdvicePart::Command(purpose, command) => {
-                self.command(purpose.clone(), &self.run.completed(command.clone()));
+                self.command(purpose.clone(), &self.invocation.completed(command.clone()));
             }
             AdvicePart::AgainWith { purpose, value } => {
-                let again = self.run.again().with_operand(value);
+                let again = self.invocation.again().with_operand(value);
                 self.command(*purpose, &again);
             }
             AdvicePart::Step(step) => {
@@ -181,8 +181,8 @@ impl Words<'_> {
         }
         let lacks_value = !missing.is_empty();
         if system.is_none() {
-            let (again, command) = (self.run.again(), PrintedCommand::of(words.iter().cloned(), tail));
-            let completed = self.run.completed(command.clone());
+            let (again, command) = (self.invocation.again(), PrintedCommand::of(words.iter().cloned(), tail));
+            let completed = self.invocation.completed(command.clone());
             // What was run would fail again. Where it takes a value, its user has seen which.
             let is_again = if lacks_value { again.takes_all_of(&command) } else { again.words() == completed.words() };
             if is_again {
@@ -217,8 +217,8 @@ impl Words<'_> {
 
     fn values(&self, slot: &str) -> Values {
         match slot {
-            "OUT" => return Values::Are(vec![self.run.patched().into()]),
-            "ORIGINAL" => return Values::Are(vec![self.run.original().into()]),
+            "OUT" => return Values::Are(vec![self.invocation.patched().into()]),
+            "ORIGINAL" => return Values::Are(vec![self.invocation.original().into()]),
             _ => {}
         }
         let mut values: Vec<OsString> = Vec::new();
@@ -242,7 +242,7 @@ impl Words<'_> {
             return Values::OfAnotherKind;
         }
         let ids = OPERANDS.iter().find(|(name, _)| *name == slot).map(|(_, ids)| *ids).unwrap_or_default();
-        match ids.iter().find_map(|id| self.run.value(id)) {
+        match ids.iter().find_map(|id| self.invocation.value(id)) {
             // `download --from` also takes an address.
             Some(value) if value.to_str().is_none_or(|value| matches!(Source::from(value), Source::File(_))) => {
                 Values::Are(vec![value.to_owned()])

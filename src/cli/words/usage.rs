@@ -21,12 +21,12 @@ const PLACEHOLDERS: [&str; 11] =
 ///
 /// # Errors
 /// Fails if there is one.
-pub fn refuse_placeholders(run: &Invocation) -> Result<(), Failure> {
+pub fn refuse_placeholders(invocation: &Invocation) -> Result<(), Failure> {
     // The topics of `help` are words.
-    if run.subcommand() == "help" {
+    if invocation.subcommand() == "help" {
         return Ok(());
     }
-    for value in run.all_values() {
+    for value in invocation.all_values() {
         let Some(text) = value.to_str() else { continue };
         let own = text.split_once('=').map_or(text, |(_, value)| value);
         let own = own.strip_prefix("virtual:").unwrap_or(own);

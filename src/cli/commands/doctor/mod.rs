@@ -136,12 +136,12 @@ struct WordedDiagnosis {
 }
 
 impl WordedDiagnosis {
-    /// Words a diagnosis of the unit that `run` is at.
-    fn of(diagnosis: Diagnosis, run: &Invocation) -> Self {
+    /// Words a diagnosis of the unit that `invocation` is at.
+    fn of(diagnosis: Diagnosis, invocation: &Invocation) -> Self {
         let Diagnosis { lines, runtime, because } = diagnosis;
         let mut worded = Vec::new();
         for line in lines {
-            let steps = line.advice.as_ref().map(|advice| advice::steps(advice, run)).unwrap_or_default();
+            let steps = line.advice.as_ref().map(|advice| advice::steps(advice, invocation)).unwrap_or_default();
             let mut line = WordedLine { line, advice: None, steps: Vec::new() };
             line.advise(steps);
             worded.push(line);
@@ -313,12 +313,12 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         if facts.unit.state == BridgeState::BootLoader {
             document.recover(&unit::list(&args.units.ids.load()?).unwrap_or_default(), &images, &context.invocation);
         }
-        let run = context.invocation.at(&facts.unit.location);
-        document.take_out = take_out(unit::set_faults(&facts.unit.location), &run);
+        let invocation = context.invocation.at(&facts.unit.location);
+        document.take_out = take_out(unit::set_faults(&facts.unit.location), &invocation);
         document.set = unit::set_keys(&facts.unit.location);
         for (topic, keys) in DECIDE {
             let set = document.set.iter().copied().filter(|key| keys.contains(key)).collect();
-            document.decided.extend(take_out(set, &run).map(|step| (topic, step)));
+            document.decided.extend(take_out(set, &invocation).map(|step| (topic, step)));
         }
         if is_shown {
             if !documents.is_empty() {
@@ -363,11 +363,11 @@ const DECIDE: [(&str, &[&str]); 6] = [
 ];
 
 /// Takes these keys out of a virtual unit's bridge.toml; nothing if there are none.
-fn take_out(keys: Vec<&'static str>, run: &Invocation) -> Option<WordedStep> {
+fn take_out(keys: Vec<&'static str>, invocation: &Invocation) -> Option<WordedStep> {
     if keys.is_empty() {
         return None;
     }
-    Some(WordedStep::of(&NextStep::new(Why::WithoutFaults, Act::TakeOut(keys)), run))
+    Some(WordedStep::of(&NextStep::new(Why::WithoutFaults, Act::TakeOut(keys)), invocation))
 }
 
 /// The place of the first step that is for hands or writes a flash, or of the one that leads to it; behind all of them if
@@ -474,9 +474,9 @@ impl DoctorJson {
         }
     }
 
-    /// Diagnoses a unit. `run` is the command that asks.
-    fn of(facts: &Facts, wanted: Wanted<'_>, run: &Invocation) -> Self {
-        let diagnosis = WordedDiagnosis::of(diagnose(facts, wanted), &run.at(&facts.unit.location));
+    /// Diagnoses a unit. `invocation` is the command that asks.
+    fn of(facts: &Facts, wanted: Wanted<'_>, invocation: &Invocation) -> Self {
+        let diagnosis = WordedDiagnosis::of(diagnose(facts, wanted), &invocation.at(&facts.unit.location));
         Self {
             unit: Some(facts.unit.clone()),
             part_revision: facts.part_revision.answer().copied(),
@@ -504,9 +504,9 @@ impl DoctorJson {
     }
 
     /// Adds what gives a unit in its boot loader its firmware again, as the advice on its firmware.
-    fn recover(&mut self, connected: &[UnitInfo], images: &Images, run: &Invocation) {
+    fn recover(&mut self, connected: &[UnitInfo], images: &Images, invocation: &Invocation) {
         let Some(unit) = &self.unit else { return };
-        let Recovery { from_backups, otherwise } = Recovery::of(unit, connected, images, run);
+        let Recovery { from_backups, otherwise } = Recovery::of(unit, connected, images, invocation);
         if let Some(line) = self.diagnosis.lines.iter_mut().find(|line| line.line.topic == "firmware") {
             // A doubtful backup's command never comes first.
             let is_doubtful = from_backups.first().is_some_and(|step| step.question.is_some());

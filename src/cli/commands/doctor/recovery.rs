@@ -25,8 +25,13 @@ pub(in crate::cli) struct Recovery {
 impl Recovery {
     /// Looks for the backups of a unit in its boot loader where `flash` and `backup` put them. `connected` are the units
     /// of this host.
-    pub(in crate::cli) fn of(unit: &UnitInfo, connected: &[UnitInfo], images: &Images, run: &Invocation) -> Self {
-        let run = &run.at(&unit.location);
+    pub(in crate::cli) fn of(
+        unit: &UnitInfo,
+        connected: &[UnitInfo],
+        images: &Images,
+        invocation: &Invocation,
+    ) -> Self {
+        let invocation = &invocation.at(&unit.location);
         let places = BackupPlace::default().places([&unit.location]);
         let Filed { backups, unread } = places.search();
         let fitting = fitting(unit, &[None, None], None, &backups, connected);
@@ -41,7 +46,7 @@ impl Recovery {
                 otherwise.push(WordedStep::hands(purpose).instead());
             }
         }
-        let to_read = unread.iter().map(|unread| WordedStep::of(&NextStep::make_readable(unread), run));
+        let to_read = unread.iter().map(|unread| WordedStep::of(&NextStep::make_readable(unread), invocation));
         otherwise.extend(to_read.map(WordedStep::instead));
         if !steps.iter().any(NextStep::is_sure) {
             let (why, permissions) = without_backup(unit, &fitting, &unread);
@@ -49,9 +54,9 @@ impl Recovery {
                 let image = ImageRef::Known(id.to_owned());
                 let permissions = permissions.clone();
                 let step = NextStep::new(why, Act::Flash { image, permissions, blocks_from: None, backs_up: false });
-                otherwise.push(WordedStep::of(&step, run).instead());
+                otherwise.push(WordedStep::of(&step, invocation).instead());
             }
         }
-        Self { from_backups: WordedStep::each(&steps, run), otherwise }
+        Self { from_backups: WordedStep::each(&steps, invocation), otherwise }
     }
 }

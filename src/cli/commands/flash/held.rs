@@ -32,9 +32,9 @@ fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
 }
 
 /// Notes the units that are going to be written, in the order of their numbers.
-pub fn hold(units: Vec<WrittenUnit>, run: &Arc<Invocation>) {
+pub fn hold(units: Vec<WrittenUnit>, invocation: &Arc<Invocation>) {
     interrupt::ask_of(Writing { is_under_way, tell_how_to_stop, tell });
-    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(run));
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(invocation));
     *held() = units.into_iter().map(|unit| Some(Held::Writing(Box::new(unit)))).collect();
 }
 
@@ -98,15 +98,15 @@ fn tell() {
     if print::has_json() {
         return;
     }
-    let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+    let invocation = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
     let held = held();
     for unit in held.iter().flatten() {
         match unit {
             Held::Writing(unit) => {
                 let failure = FlashFailure::new(Interrupted.into(), (**unit).clone(), BackupFirst::AsGiven);
-                show::stopped(&failure, &run);
+                show::stopped(&failure, &invocation);
             }
-            Held::Stopped(failure) => show::stopped(failure, &run),
+            Held::Stopped(failure) => show::stopped(failure, &invocation),
         }
     }
     if held.iter().any(Option::is_some) {

@@ -283,12 +283,12 @@ fn neutral_words(block: &BlockPlan) -> Vec<String> {
 }
 
 /// Prints that a unit already holds what is wanted.
-pub fn nothing(seen: &Observation, job: &FlashJob, run: &Invocation) {
+pub fn nothing(seen: &Observation, job: &FlashJob, invocation: &Invocation) {
     // A virtual unit restarts with each command.
     let restart = if seen.attached.location.is_virtual() {
         String::new()
     } else {
-        let by_hand = run.at(&seen.attached.location).by_hand(Hands::ReplugIt);
+        let by_hand = invocation.at(&seen.attached.location).by_hand(Hands::ReplugIt);
         format!(" If the unit has not restarted since, {by_hand}.")
     };
     outln!(
@@ -300,7 +300,7 @@ pub fn nothing(seen: &Observation, job: &FlashJob, run: &Invocation) {
 }
 
 /// Prints a successful outcome and what comes next.
-pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invocation) {
+pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, invocation: &Invocation) {
     let firmware = job.subject.firmware();
     let device = report.location.to_string();
     match &report.after {
@@ -315,15 +315,15 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
             outln!("{}: done: {firmware} {readback}", device.shown());
         }
     }
-    if let Some(words) = power_words(report, &run.at(&report.location)) {
+    if let Some(words) = power_words(report, &invocation.at(&report.location)) {
         outln!("  {words}");
     }
-    if let Some(command) = steps::way_back(unit, run) {
+    if let Some(command) = steps::way_back(unit, invocation) {
         outln!("  keep the backup, which brings back what was there:");
         outln!("    {command}");
     }
     let mut begin = "next, ";
-    for worded in WordedStep::each(&unit.next(job), &run.at(&report.location)) {
+    for worded in WordedStep::each(&unit.next(job), &invocation.at(&report.location)) {
         outln!("  {begin}{}:", worded.purpose);
         worded.line().iter().for_each(|command| outln!("    {command}"));
         begin = "";
@@ -331,10 +331,10 @@ pub fn done(report: &FlashReport, unit: &FlashUnit, job: &FlashJob, run: &Invoca
 }
 
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
-pub fn stopped(failure: &FlashFailure, run: &Invocation) {
-    let run = &run.at(&failure.unit.location);
-    errors::report_with(failure, &steps::help(failure, run), run);
-    steps::print_below_error(&WordedStep::each(&failure.steps, run));
+pub fn stopped(failure: &FlashFailure, invocation: &Invocation) {
+    let invocation = &invocation.at(&failure.unit.location);
+    errors::report_with(failure, &steps::help(failure, invocation), invocation);
+    steps::print_below_error(&WordedStep::each(&failure.steps, invocation));
 }
 
 impl Coded for FlashFailure {
@@ -344,7 +344,7 @@ impl Coded for FlashFailure {
 }
 
 /// Returns why the unit has to be unplugged; `None` if it need not be.
-fn power_words(report: &FlashReport, run: &Invocation) -> Option<String> {
+fn power_words(report: &FlashReport, invocation: &Invocation) -> Option<String> {
     if !report.needs_power {
         return None;
     }
@@ -352,7 +352,7 @@ fn power_words(report: &FlashReport, run: &Invocation) -> Option<String> {
         let words = "a virtual unit loses its power when a command ends: the next command starts the new firmware";
         return Some(words.to_owned());
     }
-    let replug = run.by_hand(Hands::Replug);
+    let replug = invocation.by_hand(Hands::Replug);
     Some(match report.runs {
         Some(StartedCode::Before) => format!("it still runs the old firmware: {replug}"),
         Some(StartedCode::Unknown | StartedCode::Written) => {
@@ -477,10 +477,10 @@ pub fn json(
     tests: &[SelfTest],
     job: &FlashJob,
     dry_run: bool,
-    run: &Invocation,
+    invocation: &Invocation,
     declined: Option<&AnyFailure>,
 ) {
-    let of_unit = |(unit, test)| unit_json(unit, test, job, dry_run, run, declined);
+    let of_unit = |(unit, test)| unit_json(unit, test, job, dry_run, invocation, declined);
     print::json_each(&units.iter().zip(tests).map(of_unit).collect::<Vec<_>>());
 }
 
@@ -489,13 +489,13 @@ fn unit_json<'a>(
     test: &'a SelfTest,
     job: &'a FlashJob,
     dry_run: bool,
-    run: &Invocation,
+    invocation: &Invocation,
     declined: Option<&AnyFailure>,
 ) -> UnitJson<'a> {
     let firmware = job.subject.firmware();
     let untouched = |failure: &AnyFailure| {
-        let error = ErrorJson::of(failure.coded(), &run.for_one(unit.location(), &unit.device)).at(&unit.device);
-        UnitErrorJson { error, left: StoppedState::Untouched, recovery: steps::instead(unit, run) }
+        let error = ErrorJson::of(failure.coded(), &invocation.for_one(unit.location(), &unit.device)).at(&unit.device);
+        UnitErrorJson { error, left: StoppedState::Untouched, recovery: steps::instead(unit, invocation) }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
@@ -504,9 +504,9 @@ fn unit_json<'a>(
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
-            let run = &run.at(&failure.unit.location);
-            let error = ErrorJson::with(&failure.error, steps::help(failure, run)).at(&unit.device);
-            let recovery = WordedStep::each(&failure.steps, run);
+            let invocation = &invocation.at(&failure.unit.location);
+            let error = ErrorJson::with(&failure.error, steps::help(failure, invocation)).at(&unit.device);
+            let recovery = WordedStep::each(&failure.steps, invocation);
             (Some(report), Some(UnitErrorJson { error, left: failure.unit.left, recovery }))
         }
     };
@@ -542,7 +542,7 @@ fn unit_json<'a>(
         } else {
             UnitResult::of(unit)
         },
-        next: steps::next(unit, job, run).map(|command| command.to_string()),
+        next: steps::next(unit, job, invocation).map(|command| command.to_string()),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
         before,
@@ -557,7 +557,7 @@ fn unit_json<'a>(
         done: report.map_or(&[], |report| &report.steps),
         error,
         self_test: self_test.and_then(Result::ok),
-        self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), run)),
+        self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), invocation)),
     }
 }
 

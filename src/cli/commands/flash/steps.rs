@@ -28,13 +28,13 @@ pub use crate::cli::words::worded_step::{WordedStep, lines, print_below_error};
 
 impl WordedStep {
     /// Words a step for the unit that the command which was run is [at](Invocation::at).
-    pub fn of(step: &NextStep, run: &Invocation) -> Self {
+    pub fn of(step: &NextStep, invocation: &Invocation) -> Self {
         let NextStep { why, only_if, act, .. } = step;
         Self {
-            purpose: Line::of(purpose(why, act, run)),
+            purpose: Line::of(purpose(why, act, invocation)),
             applicability: step.applicability(),
             question: only_if.as_ref().map(|backup| Line::of(question(backup))),
-            command: command(act, run).map(StepCommand::from),
+            command: command(act, invocation).map(StepCommand::from),
             follows: None,
             lacks: None,
             // If the folder's path is not Unicode, only the command names it.
@@ -43,21 +43,21 @@ impl WordedStep {
     }
 
     /// Words each step.
-    pub fn each(steps: &[NextStep], run: &Invocation) -> Vec<Self> {
+    pub fn each(steps: &[NextStep], invocation: &Invocation) -> Vec<Self> {
         let mut worded: Vec<Self> = Vec::new();
         for (index, step) in steps.iter().enumerate() {
             // What is set for a virtual unit is taken out before each of the others.
             let is_first = index == 0 || steps[index - 1].why == Why::WithoutFaults;
             let follows = if is_first { None } else { follows(&step.why) };
-            worded.push(Self { follows, ..Self::of(step, run) });
+            worded.push(Self { follows, ..Self::of(step, invocation) });
         }
         worded
     }
 }
 
-fn purpose(why: &Why, act: &Act, run: &Invocation) -> String {
+fn purpose(why: &Why, act: &Act, invocation: &Invocation) -> String {
     match act {
-        Act::Hands(hands) => return run.by_hand(*hands).into_owned(),
+        Act::Hands(hands) => return invocation.by_hand(*hands).into_owned(),
         Act::MakeReadable(unread) => return unread_words(unread),
         Act::Again { backup: BackupFirst::Elsewhere, .. } => {
             return "once the backup can be saved there, run the command again; or add `--backup-dir DIR`, a folder that \
@@ -182,10 +182,10 @@ fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
 }
 
 /// Returns the command that takes this step; `None` for something to do by hand, or if only the user knows a value of it.
-fn command(act: &Act, run: &Invocation) -> Option<PrintedCommand> {
+fn command(act: &Act, invocation: &Invocation) -> Option<PrintedCommand> {
     Some(match act {
         Act::Again { permissions, serial, blocks_from, backup } => {
-            let mut command = run.again();
+            let mut command = invocation.again();
             if let Some(serial) = serial {
                 command = command.without("serials").with("serial", serial);
             }
@@ -201,7 +201,7 @@ fn command(act: &Act, run: &Invocation) -> Option<PrintedCommand> {
             }
         }
         Act::Flash { image, permissions, blocks_from, backs_up } => {
-            let mut command = run.other("flash").operand(word_of(image));
+            let mut command = invocation.other("flash").operand(word_of(image));
             if let Some(folder) = blocks_from {
                 command = command.with("config_from", folder);
             }
@@ -209,18 +209,18 @@ fn command(act: &Act, run: &Invocation) -> Option<PrintedCommand> {
             if *backs_up { command } else { without_backup(command) }
         }
         Act::Restore { folder, permissions, backs_up } => {
-            let command = permitting(run.other("restore").operand(folder), permissions);
+            let command = permitting(invocation.other("restore").operand(folder), permissions);
             if *backs_up { command } else { without_backup(command) }
         }
-        Act::List => run.other("list"),
-        Act::Backups => run.other("backup --list"),
+        Act::List => invocation.other("list"),
+        Act::Backups => invocation.other("backup --list"),
         Act::TakeOut(keys) => {
-            keys.iter().fold(run.other("virtual set"), |command, key| command.operand(format!("{key}=")))
+            keys.iter().fold(invocation.other("virtual set"), |command, key| command.operand(format!("{key}=")))
         }
-        Act::Doctor => run.other("doctor"),
-        Act::Bench => run.other("bench"),
-        Act::Verify(image) => run.name_unit(run.other("verify").operand(word_of(image))),
-        Act::Fields => run.other("config get"),
+        Act::Doctor => invocation.other("doctor"),
+        Act::Bench => invocation.other("bench"),
+        Act::Verify(image) => invocation.name_unit(invocation.other("verify").operand(word_of(image))),
+        Act::Fields => invocation.other("config get"),
         Act::Hands(_) | Act::MakeReadable(_) => return None,
     })
 }
@@ -251,26 +251,26 @@ fn without_backup(command: PrintedCommand) -> PrintedCommand {
 }
 
 /// Returns the steps to take instead of a write of the unit that is refused or asked about.
-pub fn instead(unit: &FlashUnit, run: &Invocation) -> Vec<WordedStep> {
-    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &run.at(location)))
+pub fn instead(unit: &FlashUnit, invocation: &Invocation) -> Vec<WordedStep> {
+    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &invocation.at(location)))
 }
 
 /// Returns the command that brings back what was on the unit before it was written.
-pub fn way_back(unit: &FlashUnit, run: &Invocation) -> Option<PrintedCommand> {
-    command(&unit.way_back()?.act, &run.at(unit.location()?))
+pub fn way_back(unit: &FlashUnit, invocation: &Invocation) -> Option<PrintedCommand> {
+    command(&unit.way_back()?.act, &invocation.at(unit.location()?))
 }
 
 /// Returns the command to run next for the unit, whatever its outcome.
-pub fn next(unit: &FlashUnit, job: &FlashJob, run: &Invocation) -> Option<PrintedCommand> {
-    command(&unit.next_step(job)?.act, &run.at(unit.location()?))
+pub fn next(unit: &FlashUnit, job: &FlashJob, invocation: &Invocation) -> Option<PrintedCommand> {
+    command(&unit.next_step(job)?.act, &invocation.at(unit.location()?))
 }
 
 /// Returns what to know about a run that stopped: the error's own advice while nothing is written, and the unit's state.
-pub fn help(failure: &FlashFailure, run: &Invocation) -> Vec<WordedStep> {
+pub fn help(failure: &FlashFailure, invocation: &Invocation) -> Vec<WordedStep> {
     let left = failure.unit.left;
     let mut steps = Vec::new();
     if matches!(left, StoppedState::Untouched | StoppedState::Unprotected) {
-        steps = errors::steps(&failure.error, run);
+        steps = errors::steps(&failure.error, invocation);
     } else if let Some(advice) = advice(&failure.error) {
         steps.push(WordedStep::hands(advice));
     }

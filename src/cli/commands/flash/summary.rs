@@ -60,8 +60,8 @@ impl UnitResult {
 }
 
 /// Prints a table of several units, then how many have each result.
-pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
-    let back = units.iter().filter_map(|unit| steps::way_back(unit, run));
+pub fn print(units: &[FlashUnit], job: &FlashJob, invocation: &Invocation) {
+    let back = units.iter().filter_map(|unit| steps::way_back(unit, invocation));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:");
@@ -72,7 +72,7 @@ pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
     let powerless: Vec<String> = units.iter().filter(need_power).map(|unit| unit.device.shown().to_string()).collect();
     if !powerless.is_empty() {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
-        let hand_on = run.by_hand(Hands::HandOn);
+        let hand_on = invocation.by_hand(Hands::HandOn);
         if !hand_on.is_empty() {
             outln!("then {hand_on}");
         }
@@ -83,7 +83,7 @@ pub fn print(units: &[FlashUnit], job: &FlashJob, run: &Invocation) {
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
             UnitResult::of(unit).to_string(),
-            steps::next(unit, job, run)
+            steps::next(unit, job, invocation)
                 .map_or_else(|| otherwise(UnitResult::of(unit)).to_owned(), |command| command.to_string()),
         ]
     };

@@ -340,17 +340,17 @@ impl<'a> WritingRun<'a> {
 
     /// Leaves the unit's place, and the steps after a write that was refused or stopped, to the command that runs this one.
     fn leave(&self, unit: &FlashUnit) {
-        let run = &self.context.invocation;
+        let invocation = &self.context.invocation;
         let (location, steps, has_begun) = match &unit.outcome {
             UnitOutcome::Written(report) => (Some(&report.location), Vec::new(), true),
             UnitOutcome::Unchanged => (unit.location(), Vec::new(), true),
             UnitOutcome::Stopped(_, failure) => {
                 let location = &failure.unit.location;
-                (Some(location), WordedStep::each(&failure.steps, &run.at(location)), true)
+                (Some(location), WordedStep::each(&failure.steps, &invocation.at(location)), true)
             }
             UnitOutcome::Refused(failure) => {
-                let instead = steps::instead(unit, run);
-                (None, if instead.is_empty() { errors::steps(failure.coded(), run) } else { instead }, false)
+                let instead = steps::instead(unit, invocation);
+                (None, if instead.is_empty() { errors::steps(failure.coded(), invocation) } else { instead }, false)
             }
             UnitOutcome::Write | UnitOutcome::Spared(..) => (None, Vec::new(), false),
         };
@@ -382,20 +382,20 @@ impl<'a> WritingRun<'a> {
 ///
 /// # Errors
 /// If it was written and isn't back with what was written.
-fn has_wanted(outcome: &UnitOutcome, run: &Invocation) -> Result<bool, AnyFailure> {
+fn has_wanted(outcome: &UnitOutcome, invocation: &Invocation) -> Result<bool, AnyFailure> {
     match outcome {
         UnitOutcome::Unchanged => Ok(true),
         UnitOutcome::Written(report) if report.can_start() => Ok(true),
-        UnitOutcome::Written(report) => Err(untested(report, run)),
+        UnitOutcome::Written(report) => Err(untested(report, invocation)),
         _ => Ok(false),
     }
 }
 
 /// The failure of a self-test that was asked for on a unit that doesn't run what was written.
-fn untested(report: &FlashReport, run: &Invocation) -> AnyFailure {
+fn untested(report: &FlashReport, invocation: &Invocation) -> AnyFailure {
     let label = Kind::Device.code("asmpatch::flash::untested");
     let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
-    let bench = run.at(&report.location).other("bench");
+    let bench = invocation.at(&report.location).other("bench");
     let step = WordedStep::run("once it is, measure it", bench);
     Advised::with(Failure::new(label, message), vec![AdvicePart::Step(step)])
 }

@@ -214,7 +214,7 @@ impl<'a> PcieUnit<'a> {
             supply: self.supply,
             may_be_off: info.state == BridgeState::OpenFirmware,
             interrupt,
-            run: context.invocation.at(&info.location),
+            invocation: context.invocation.at(&info.location),
         }
     }
 }
@@ -230,7 +230,7 @@ struct Reached<'a> {
     may_be_off: bool,
     interrupt: Interrupt<'static>,
     /// The command that was run, for this unit.
-    run: Invocation,
+    invocation: Invocation,
 }
 
 impl Reached<'_> {

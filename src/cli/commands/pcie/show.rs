@@ -89,9 +89,9 @@ fn bytes(dwords: &[u32]) -> Vec<u8> {
 }
 
 impl<'a> NoteJson<'a> {
-    /// Words a note, with the command that helps. `run` is the command that asks.
-    fn of(note: &'a Note, run: &Invocation) -> Self {
-        let steps: Vec<WordedStep> = advice::against_note(note, run).into_iter().collect();
+    /// Words a note, with the command that helps. `invocation` is the command that asks.
+    fn of(note: &'a Note, invocation: &Invocation) -> Self {
+        let steps: Vec<WordedStep> = advice::against_note(note, invocation).into_iter().collect();
         let text = [note.to_string()].into_iter().chain(steps.iter().map(WordedStep::note)).collect::<Vec<_>>();
         Self { note, text: text.join("; "), steps }
     }
@@ -120,7 +120,7 @@ pub(super) fn json<'a>(
         link: *link,
         functions: functions.iter().enumerate().map(function).collect(),
         changes,
-        notes: notes.iter().map(|note| NoteJson::of(note, &reached.run)).collect(),
+        notes: notes.iter().map(|note| NoteJson::of(note, &reached.invocation)).collect(),
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn print(reached: &Reached<'_>, survey: &Survey, names: &Names, space
         outln!("  note: the board's fault line (GPIO 1) is active; `asmpatch doctor` says what that means");
     }
     changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
-    notes.iter().for_each(|note| outln!("  note: {}", NoteJson::of(note, &reached.run).text));
+    notes.iter().for_each(|note| outln!("  note: {}", NoteJson::of(note, &reached.invocation).text));
     outln!("");
     print::out(draw_tree(survey, &|index| name(&functions[index], names)));
     for (index, function) in functions.iter().enumerate() {

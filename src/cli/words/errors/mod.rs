@@ -130,13 +130,13 @@ impl From<Kind> for Exit {
 }
 
 /// Returns what to do about an error, after this command.
-pub fn steps(error: &(dyn Coded + 'static), run: &Invocation) -> Vec<WordedStep> {
+pub fn steps(error: &(dyn Coded + 'static), invocation: &Invocation) -> Vec<WordedStep> {
     let mut steps = Vec::new();
     if let Some(no_unit) = (error as &dyn Error).downcast_ref::<NoUnit>() {
         for advice in no_unit.advice() {
-            steps.extend(crate::cli::words::advice::steps(&advice, run));
+            steps.extend(crate::cli::words::advice::steps(&advice, invocation));
         }
     }
-    steps.extend(worded(advice(error), run, &error.named()));
+    steps.extend(worded(advice(error), invocation, &error.named()));
     steps
 }

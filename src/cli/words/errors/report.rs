@@ -21,27 +21,27 @@ use crate::unit::NoUnit;
 
 /// Reports the failure that ends a command: as the JSON document if one is wanted and none is printed yet, otherwise as
 /// text. Returns the exit status.
-pub fn report_end(failure: &AnyFailure, wants_json: bool, run: &Invocation) -> Exit {
+pub fn report_end(failure: &AnyFailure, wants_json: bool, invocation: &Invocation) -> Exit {
     if wants_json && !print::has_json() {
-        print::json(&FailureJson { error: ErrorJson::of(failure.coded(), run) });
+        print::json(&FailureJson { error: ErrorJson::of(failure.coded(), invocation) });
         return Exit::from(failure.kind());
     }
     if failure.kind() == Kind::Interrupted && std::io::stderr().is_terminal() {
         // The terminal's echo of Ctrl-C begins the line.
         errln!("");
     }
-    report(failure.coded(), run)
+    report(failure.coded(), invocation)
 }
 
 /// Prints an error to stderr: code, message with its causes, and what to do about it after this command. Returns the exit
 /// status.
-pub fn report(error: &(dyn Coded + 'static), run: &Invocation) -> Exit {
-    report_with(error, &steps(error, run), run)
+pub fn report(error: &(dyn Coded + 'static), invocation: &Invocation) -> Exit {
+    report_with(error, &steps(error, invocation), invocation)
 }
 
 /// Prints an error to stderr with these steps in place of its own. Returns the exit status.
-pub fn report_with(error: &(dyn Coded + 'static), steps: &[WordedStep], run: &Invocation) -> Exit {
-    let shown = ShownError::new(error, steps, run);
+pub fn report_with(error: &(dyn Coded + 'static), steps: &[WordedStep], invocation: &Invocation) -> Exit {
+    let shown = ShownError::new(error, steps, invocation);
     let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let width = terminal::text_width(terminal::stderr_width());
     let text = shown.render(theme);
@@ -86,8 +86,8 @@ pub struct ErrorJson {
 
 impl ErrorJson {
     /// An error with what to do about it after this command.
-    pub fn of(error: &(dyn Coded + 'static), run: &Invocation) -> Self {
-        Self::with(error, steps(error, run))
+    pub fn of(error: &(dyn Coded + 'static), invocation: &Invocation) -> Self {
+        Self::with(error, steps(error, invocation))
     }
 
     /// An error with these steps in place of its own.
@@ -149,10 +149,11 @@ const MAX_CAUSES: usize = 32;
 impl<'a> ShownError<'a> {
     /// Copies an error and escapes everything in it that is shown, with these steps, after this command. The same help is
     /// shown once.
-    fn new(original: &'a (dyn Coded + 'static), own: &[WordedStep], run: &Invocation) -> Self {
+    fn new(original: &'a (dyn Coded + 'static), own: &[WordedStep], invocation: &Invocation) -> Self {
         let help = Some(escape::lines(&lines(own).join("\n")));
         let related = original.related().into_iter();
-        let mut related: Vec<Self> = related.map(|error| Self::new(error, &steps(error, run), run)).collect();
+        let mut related: Vec<Self> =
+            related.map(|error| Self::new(error, &steps(error, invocation), invocation)).collect();
         let mut shown_helps = HashSet::from([help.clone()]);
         for error in &mut related {
             if !shown_helps.insert(error.help.clone()) {

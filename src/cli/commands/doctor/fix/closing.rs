@@ -153,9 +153,9 @@ impl Session<'_> {
 
     fn print_json(self, failure: Option<&AnyFailure>) {
         let left = self.left();
-        let run = self.run_at_unit();
+        let invocation = self.run_at_unit();
         let (diagnosis, unexamined) = self.state.map_or((None, None), |state| (state.diagnosis, state.error));
-        let error = failure.or(unexamined.as_ref()).map(|failure| ErrorJson::of(failure.coded(), &run));
+        let error = failure.or(unexamined.as_ref()).map(|failure| ErrorJson::of(failure.coded(), &invocation));
         print::json(&DoctorFixJson { diagnosis, error, done: self.done, left });
     }
 }

@@ -270,14 +270,14 @@ impl Session<'_> {
 
     /// What keeps a unit from being examined is a finding as well. On a virtual unit, anything that is set may be what does.
     fn unexamined(&self, error: AnyFailure) -> State {
-        let run = self.run_at_unit();
+        let invocation = self.run_at_unit();
         let named = self.named.iter().find_map(Selector::virtual_place);
         let location = self.followed.as_ref().map(|followed| &followed.location).or(named.as_ref());
         let set = location.map(unit::set_keys).unwrap_or_default();
         let finding = Finding {
             topic: "unit".to_owned(),
             found: errors::with_causes(error.coded()).shown().to_string(),
-            steps: take_out(set, &run).into_iter().chain(errors::steps(error.coded(), &run)).collect(),
+            steps: take_out(set, &invocation).into_iter().chain(errors::steps(error.coded(), &invocation)).collect(),
         };
         let exit = Exit::from(error.kind());
         State { findings: vec![finding], exit, diagnosis: None, error: Some(error), at_work: None }
@@ -523,12 +523,12 @@ impl Session<'_> {
         let (exit, steps, is_declined, error) = match &ran.outcome {
             Ok(exit) => (*exit, Vec::new(), false, None),
             Err(failure) => {
-                let run = &ran.context.invocation;
-                let error = (!self.args.json).then(|| errors::report_end(failure, false, run));
+                let invocation = &ran.context.invocation;
+                let error = (!self.args.json).then(|| errors::report_end(failure, false, invocation));
                 let is_declined = failure.code() == ask::DECLINED.code;
                 let exit = error.unwrap_or_else(|| Exit::from(failure.kind()));
-                let json = serde_json::to_value(ErrorJson::of(failure.coded(), run)).ok();
-                (exit, errors::steps(failure.coded(), run), is_declined, json)
+                let json = serde_json::to_value(ErrorJson::of(failure.coded(), invocation)).ok();
+                (exit, errors::steps(failure.coded(), invocation), is_declined, json)
             }
         };
         let left = ran.context.taken_left();

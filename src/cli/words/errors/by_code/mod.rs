@@ -61,6 +61,6 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns what to do about an error with this code that names these; nothing for an unknown code.
-pub fn steps(code: &str, named: &[Named], run: &Invocation) -> Vec<WordedStep> {
-    entry(code).map(|entry| worded(entry.advice, run, named)).unwrap_or_default()
+pub fn steps(code: &str, named: &[Named], invocation: &Invocation) -> Vec<WordedStep> {
+    entry(code).map(|entry| worded(entry.advice, invocation, named)).unwrap_or_default()
 }

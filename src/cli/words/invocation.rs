@@ -53,8 +53,8 @@ impl Invocation {
     /// The usual name of an image without patches in a printed command.
     pub const ORIGINAL: &str = "original.bin";
 
-    /// Takes what was given from the parsed arguments. The unit counts as given also if the environment names it, or the
-    /// command has a default.
+    /// Takes what was given from the parsed arguments. The unit counts as given also if it is the default, which is the
+    /// environment's or the command's own.
     pub fn of(matches: &ArgMatches) -> Self {
         let mut subcommand = String::new();
         let mut leaf = matches;
@@ -65,7 +65,7 @@ impl Invocation {
         let mut given = Vec::new();
         for spec in specs(&subcommand) {
             let is_given = match leaf.value_source(&spec.id) {
-                Some(ValueSource::CommandLine | ValueSource::EnvVariable) => true,
+                Some(ValueSource::CommandLine) => true,
                 Some(ValueSource::DefaultValue) => spec.id == "device",
                 _ => false,
             };

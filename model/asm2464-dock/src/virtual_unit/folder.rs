@@ -241,10 +241,10 @@ fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Resul
     new_cells(scenario, seed.as_os_str().as_encoded_bytes(), image)
 }
 
-/// Opens a unit's flash, and retries for a short time: a child process that was just started holds its parent's files
+/// Opens a unit's flash, and retries for a second: a child process that was just started holds its parent's files
 /// until its own program is loaded.
 fn hold(path: &Path) -> io::Result<File> {
-    const TRIES: u32 = 20;
+    const TRIES: u32 = 100;
     const PAUSE: Duration = Duration::from_millis(10);
     for _ in 0..TRIES {
         match file::hold_own(path) {

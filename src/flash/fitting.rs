@@ -47,7 +47,7 @@ pub enum Fit {
 
 /// Leaves those that count where a run chooses a serial number for a new board: a series of them goes on, whatever docks
 /// that aren't connected have backups.
-pub fn keep_for_new_board(backups: &mut Vec<FittingBackup>) {
+pub(super) fn keep_for_new_board(backups: &mut Vec<FittingBackup>) {
     backups.retain(|backup| backup.fit != Fit::Unconnected);
 }
 

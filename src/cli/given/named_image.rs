@@ -12,6 +12,7 @@ use crate::cli::given::context::Context;
 use crate::cli::given::user_files::is_absent;
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::Advised;
+use crate::cli::words::invocation::Invocation;
 use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::WordedStep;
 use crate::cli::words::{interrupt, terminal};
@@ -72,7 +73,9 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
             );
             // Two files that every page names, and that a command before this one writes.
             let made = match &*name {
-                "patched.bin" => Some(PrintedCommand::named("patch").operand(DEFAULT_IMAGE).with("output", named)),
+                Invocation::PATCHED => {
+                    Some(PrintedCommand::named("patch").operand(DEFAULT_IMAGE).with("output", named))
+                }
                 "stock.bin" => Some(PrintedCommand::named("download").operand(DEFAULT_IMAGE).with("output", named)),
                 _ => None,
             };

@@ -99,8 +99,8 @@ impl UnitRun<'_> {
     }
 
     /// Restarts the unit. Running firmware resets its CPU and comes back by itself: the vendor's by E8, open firmware
-    /// as `asmpatch reset` restarts it. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None` if the unit
-    /// does not take it.
+    /// as `asmpatch reset` restarts it. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None`
+    /// if the unit does not take it.
     ///
     /// Keep the unit that this returns until it has left: otherwise the system's driver is bound to a restarting unit,
     /// and its unanswered requests delay the whole host controller.

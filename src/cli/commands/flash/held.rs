@@ -17,7 +17,7 @@ use crate::cli::words::print;
 static HELD: Mutex<Vec<Option<Held>>> = Mutex::new(Vec::new());
 
 /// The command that writes them.
-static RUN: Mutex<Option<Arc<Invocation>>> = Mutex::new(None);
+static INVOCATION: Mutex<Option<Arc<Invocation>>> = Mutex::new(None);
 
 /// A unit whose run is not reported yet.
 enum Held {
@@ -34,7 +34,7 @@ fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
 /// Notes the units that are going to be written, in the order of their numbers.
 pub fn hold(units: Vec<WrittenUnit>, invocation: &Arc<Invocation>) {
     interrupt::ask_of(Writing { is_under_way, tell_how_to_stop, tell });
-    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(invocation));
+    *INVOCATION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(invocation));
     *held() = units.into_iter().map(|unit| Some(Held::Writing(Box::new(unit)))).collect();
 }
 
@@ -98,7 +98,7 @@ fn tell() {
     if print::has_json() {
         return;
     }
-    let invocation = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+    let invocation = INVOCATION.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
     let held = held();
     for unit in held.iter().flatten() {
         match unit {

@@ -87,7 +87,7 @@ impl Session<'_> {
         if let Some(failure) = failure.filter(|failure| failure.kind() != Kind::Interrupted) {
             return Err(failure);
         }
-        let again = self.run_at_unit().other("doctor");
+        let again = self.invocation_at_unit().other("doctor");
         let said = match end {
             None => "stopped by Ctrl-C",
             Some(End::Good) => "",
@@ -153,7 +153,7 @@ impl Session<'_> {
 
     fn print_json(self, failure: Option<&AnyFailure>) {
         let left = self.left();
-        let invocation = self.run_at_unit();
+        let invocation = self.invocation_at_unit();
         let (diagnosis, unexamined) = self.state.map_or((None, None), |state| (state.diagnosis, state.error));
         let error = failure.or(unexamined.as_ref()).map(|failure| ErrorJson::of(failure.coded(), &invocation));
         print::json(&DoctorFixJson { diagnosis, error, done: self.done, left });

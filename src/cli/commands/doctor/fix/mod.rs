@@ -270,7 +270,7 @@ impl Session<'_> {
 
     /// What keeps a unit from being examined is a finding as well. On a virtual unit, anything that is set may be what does.
     fn unexamined(&self, error: AnyFailure) -> State {
-        let invocation = self.run_at_unit();
+        let invocation = self.invocation_at_unit();
         let named = self.named.iter().find_map(Selector::virtual_place);
         let location = self.followed.as_ref().map(|followed| &followed.location).or(named.as_ref());
         let set = location.map(unit::set_keys).unwrap_or_default();
@@ -284,7 +284,7 @@ impl Session<'_> {
     }
 
     /// The command that was run, for the unit.
-    fn run_at_unit(&self) -> Invocation {
+    fn invocation_at_unit(&self) -> Invocation {
         match &self.followed {
             Some(followed) => self.context.invocation.at(&followed.location),
             None => (*self.context.invocation).clone(),
@@ -308,7 +308,7 @@ impl Session<'_> {
                 document.diagnosis.without_advice().print(&document.heading, self.context.is_verbose);
             }
             (None, Some(error)) => {
-                errors::report_with(error.coded(), &[], &self.run_at_unit());
+                errors::report_with(error.coded(), &[], &self.invocation_at_unit());
             }
             (None, None) => {}
         }
@@ -415,7 +415,7 @@ impl Session<'_> {
         let prompt = format!("{} (Enter for none):", lacks.words[lacks.at].to_string_lossy());
         for _ in 0..ask::TRIES {
             let Some(value) = ask::text(&prompt, self.interrupt)? else { return Ok(None) };
-            let command = self.run_at_unit().completed(lacks.with(&value));
+            let command = self.invocation_at_unit().completed(lacks.with(&value));
             match Invocation::parse(command.words()) {
                 Ok(_) => {
                     self.say(&format!("      {command}"));

@@ -24,7 +24,8 @@ use super::run;
 use super::unit::{BenchEvent, BenchedFirmware, BenchedUnit, PreparedUnit};
 use crate::unit::Live;
 
-/// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
+/// Number of attempts at preparing a unit, at checking its paths, at reading its error registers, and at recovering it
+/// without opening it again.
 const ATTEMPTS: u32 = 3;
 /// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);

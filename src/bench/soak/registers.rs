@@ -2,11 +2,10 @@
 
 use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
 
+use super::ATTEMPTS;
 use super::report::{ErrorRegisters, PcieErrors};
 use crate::bench::unit::{BenchedUnit, PreparedUnit};
 
-/// Number of attempts at reading them, between which the unit is recovered.
-const ATTEMPTS: u32 = 3;
 /// Advanced Error Reporting, and the offsets of its two status registers.
 const ERROR_REPORTING: u16 = 0x0001;
 const UNCORRECTABLE_STATUS: u16 = 0x04;

@@ -1,5 +1,10 @@
 //! Suggestions for mistyped names. Pure.
 
+/// Returns the text " (did you mean ...?)" for the error's message about a mistyped word; empty if no candidate is near.
+pub fn question<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, candidates).map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
+}
+
 /// Returns the candidate that is nearest to a mistyped word, if one is near: at most a third of its characters differ.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let len = word.chars().count();
@@ -25,11 +30,6 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
-}
-
-/// Returns the text " (did you mean ...?)" for an error's message; empty without a suggestion.
-pub fn question(suggestion: Option<&str>) -> String {
-    suggestion.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
 }
 
 #[cfg(test)]

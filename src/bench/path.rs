@@ -10,7 +10,7 @@ use asm2464::sram::SRAM_SECTOR_LEN;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use crate::suggest::{nearest, question};
+use crate::suggest::question;
 
 /// Bytes of the data buffer that XDATA shows at 0xF000.
 pub(super) const WINDOW_LEN: usize = 4096;
@@ -369,7 +369,7 @@ impl DataPath {
 
     /// Maximum number of bytes of a command.
     pub const fn max_len(self) -> usize {
-        *self.sweep_sizes().last().expect("each path has sizes")
+        *self.properties().sizes.last().expect("each path has sizes")
     }
 
     /// Whether a command can move exactly this many bytes.
@@ -381,12 +381,7 @@ impl DataPath {
     /// for depths always has all of them.
     pub(super) fn default_sizes(self, sweep: bool) -> Vec<usize> {
         let all = sweep || matches!(self.properties().depth, Depth::Dwords);
-        if all { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
-    }
-
-    /// The sizes of a sweep, in ascending order.
-    const fn sweep_sizes(self) -> &'static [usize] {
-        self.properties().sizes
+        if all { self.properties().sizes.to_vec() } else { vec![self.max_len()] }
     }
 
     /// The depths of the plan at which commands of this size are measured. TLPs run one at a time to measure their
@@ -432,7 +427,7 @@ impl FromStr for DataPath {
         }
         let names: Vec<&str> = Self::ALL.iter().map(|path| path.name()).collect();
         let known = names.join(", ");
-        let meant = question(nearest(text, names));
+        let meant = question(text, names);
         Err(ParseError(format!("{text:?} is not one of {known}{meant}")))
     }
 }
@@ -454,7 +449,7 @@ mod tests {
     fn a_stream_of_commands_cycles_through_what_its_path_reaches() {
         assert_eq!(DataPath::scsi(), [DataPath::E4Stock, DataPath::E4Extended, DataPath::Write16, DataPath::Read16]);
         for path in DataPath::scsi() {
-            for &len in path.sweep_sizes() {
+            for &len in path.properties().sizes {
                 let offsets: Vec<usize> = (0..5000).map(|number| path.offset(number, len)).collect();
                 for &at in &offsets {
                     let command = path.command(at, len).unwrap();
@@ -478,7 +473,7 @@ mod tests {
         for &path in DataPath::ALL {
             let sizes = if path == DataPath::TlpWrite { vec![4, 16, 64] } else { vec![path.max_len()] };
             assert_eq!(path.default_sizes(false), sizes, "{path}");
-            assert_eq!(path.default_sizes(true), path.sweep_sizes());
+            assert_eq!(path.default_sizes(true), path.properties().sizes);
         }
     }
 
@@ -490,7 +485,7 @@ mod tests {
         assert!(!DataPath::Write16.takes(0x1_0200));
         assert!(!DataPath::F0Write.takes(6) && !DataPath::F2Out.takes(513) && !DataPath::TlpRead.takes(8));
         assert!(DataPath::ALL.iter().all(|path| !path.takes(0) && path.takes(path.max_len())));
-        assert!(DataPath::ALL.iter().all(|path| path.sweep_sizes().iter().all(|size| path.takes(*size))));
+        assert!(DataPath::ALL.iter().all(|path| path.properties().sizes.iter().all(|size| path.takes(*size))));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
 
 use super::http::is_http;
-use crate::suggest::{nearest, question};
+use crate::suggest::question;
 
 /// The image that `download` fetches by default: the one that tinygrad's tools use.
 pub const DEFAULT_IMAGE: &str = "240417";
@@ -218,7 +218,7 @@ impl Manifests {
     pub fn by_id(&self, id: &str) -> Result<&Manifest, Failure> {
         self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| {
             let ids = || self.by_id.keys().map(String::as_str);
-            let (known, suggestion) = (ids().collect::<Vec<_>>().join(", "), question(nearest(id, ids())));
+            let (known, suggestion) = (ids().collect::<Vec<_>>().join(", "), question(id, ids()));
             let label = Kind::Usage.code("asmpatch::manifest::unknown_image");
             Failure::new(label, format!("no manifest for image \"{id}\"{suggestion}; known images: {known}"))
         })

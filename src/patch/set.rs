@@ -9,7 +9,7 @@ use super::definition::{Hunk, Patch};
 use super::identify::not_a_base;
 use super::library::Library;
 use super::receipt::Receipt;
-use crate::suggest::{nearest, question};
+use crate::suggest::question;
 
 /// The user's selection.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +63,7 @@ impl<'a> PatchSet<'a> {
         for id in &selection.add {
             if library.get(id).is_none() {
                 let ids = || library.iter().map(|patch| patch.id.as_str());
-                let (known, suggestion) = (ids().collect::<Vec<_>>().join(", "), question(nearest(id, ids())));
+                let (known, suggestion) = (ids().collect::<Vec<_>>().join(", "), question(id, ids()));
                 let label = Kind::Usage.code("asmpatch::patch::unknown_id");
                 let message = format!("unknown patch `{id}`{suggestion}; known patches: {known}");
                 return Err(Failure::new(label, message));

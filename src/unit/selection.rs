@@ -360,13 +360,10 @@ impl NoUnit {
 /// The failure if the buses can't be searched for this unit. If the selector looks like a mistyped virtual unit, says
 /// so instead.
 fn unsearched(error: UsbError, selector: Option<&Selector>) -> AnyFailure {
-    if let Some(selector) = selector {
-        let name = selector.to_string();
-        if suggest::nearest(&name, [&*in_software(&name)]).is_some() {
-            return no_match(selector, &[]).into();
-        }
+    match selector {
+        Some(selector) if !meant(selector).is_empty() => no_match(selector, &[]).into(),
+        _ => error.into(),
     }
-    error.into()
 }
 
 fn no_match(selector: &Selector, connected: &[UnitInfo]) -> Failure {
@@ -404,15 +401,11 @@ fn other_unit(found: &UnitInfo) -> Failure {
 /// dock's, so none is proposed.
 fn meant(selector: &Selector) -> String {
     let selector = selector.to_string();
-    suggest::question(suggest::nearest(&selector, [&*in_software(&selector)]))
-}
-
-/// The name of a virtual unit that this selector may have meant.
-fn in_software(selector: &str) -> String {
-    match selector.split_once(':') {
+    let in_software = match selector.split_once(':') {
         Some((_, place)) => format!("virtual:{place}"),
         None => "virtual".to_owned(),
-    }
+    };
+    suggest::question(&selector, [&*in_software])
 }
 
 fn listed(found: &[UnitInfo]) -> String {

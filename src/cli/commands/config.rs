@@ -10,7 +10,7 @@ use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::image::Images;
 use crate::patch::{ConfigEdits, ConfigValue};
-use crate::suggest::{nearest, question};
+use crate::suggest::question;
 use crate::unit::NoUnit;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
@@ -75,7 +75,7 @@ impl ConfigCommand {
 
 fn parse_field(name: &str) -> Result<ConfigField, String> {
     let names = || ConfigField::ALL.iter().map(|field| field.name());
-    let meant = || question(nearest(name, names()));
+    let meant = || question(name, names());
     ConfigField::named(name)
         .ok_or_else(|| format!("expected one of {}{}", names().collect::<Vec<_>>().join(", "), meant()))
 }

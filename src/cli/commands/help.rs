@@ -84,8 +84,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut names = embedded::page_names();
     names.extend(command_tree::tree().get_subcommands().map(|below| below.get_name().to_owned()));
     names.extend(by_code::codes().map(str::to_owned));
-    let near = suggest::nearest(&topic, names.iter().map(String::as_str));
-    let message = format!("no command, page or error code is {topic:?}{}", suggest::question(near));
+    let meant = suggest::question(&topic, names.iter().map(String::as_str));
+    let message = format!("no command, page or error code is {topic:?}{meant}");
     Err(Failure::new(Kind::Usage.code("asmpatch::help::topic"), message).into())
 }
 

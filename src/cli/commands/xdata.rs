@@ -107,7 +107,7 @@ fn parse_address(text: &str) -> Result<u16, String> {
         (Some(_), Some(_)) => Err("several registers have this name: give an address".to_owned()),
         (None, _) => {
             let names = registers().map(|(_, register)| register.name);
-            let meant = suggest::question(suggest::nearest(text, names));
+            let meant = suggest::question(text, names);
             Err(format!("expected an address, such as 0xC450, or a register's name in `asmpatch help chip`{meant}"))
         }
     }

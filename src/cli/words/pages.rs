@@ -165,8 +165,7 @@ fn find<'a>(page_name: &str, page: &'a str, wanted: &str) -> Result<Section<'a>,
     match sections.len() {
         1 => Ok(sections.remove(0)),
         0 => {
-            let near = suggest::nearest(wanted, names.iter().map(String::as_str));
-            let question = suggest::question(near);
+            let question = suggest::question(wanted, names.iter().map(String::as_str));
             Err(Failure::new(label, format!("the page {page_name} has no section {wanted:?}{question}")))
         }
         _ => {

@@ -28,10 +28,6 @@ fn posix_word(word: &OsStr) -> String {
     }
 }
 
-/// What PowerShell takes for a double quote, beside the one of ASCII: these can be typed by a keyboard's smart quotes.
-/// Inside double quotes, those that it takes for single quotes (U+2018 to U+201B) stand for themselves.
-const SMART_QUOTES: [char; 3] = ['\u{201C}', '\u{201D}', '\u{201E}'];
-
 /// Quotes a word for cmd and PowerShell. Both take double quotes, and cmd takes no other: in single ones, `&` would end
 /// the command there. A backtick before what is special to PowerShell makes the word right there; cmd passes the backtick
 /// on, but runs nothing. cmd replaces `%NAME%` in quotes as well, if there is such a variable. Unprintable characters are
@@ -47,8 +43,9 @@ fn windows_word(word: &OsStr) -> String {
         match c {
             // A program takes two quotes for one, and backslashes before a quote for half as many.
             '"' => quoted.push_str(&("\\".repeat(backslashes) + "\"\"")),
-            '$' | '`' => quoted.extend(['`', c]),
-            c if SMART_QUOTES.contains(&c) => quoted.extend(['`', c]),
+            // PowerShell takes U+201C to U+201E, a keyboard's smart quotes, for double ones. Those that it takes for single
+            // ones (U+2018 to U+201B) stand for themselves here.
+            '$' | '`' | '\u{201C}'..='\u{201E}' => quoted.extend(['`', c]),
             c => quoted.push(c),
         }
         backslashes = if c == '\\' { backslashes + 1 } else { 0 };

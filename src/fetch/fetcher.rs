@@ -135,9 +135,10 @@ impl Fetcher<'_> {
             return Err(FetchError::Source(failure));
         }
         let is_network = attempts.iter().all(|failure| failure.kind() == Kind::System);
-        let label = match is_network {
-            true => Kind::System.code("asmpatch::fetch::no_network"),
-            false => Kind::BadInput.code("asmpatch::fetch::mirrors"),
+        let label = if is_network {
+            Kind::System.code("asmpatch::fetch::no_network")
+        } else {
+            Kind::BadInput.code("asmpatch::fetch::mirrors")
         };
         let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
         Err(FetchError::Source(without(label, message).after(attempts).into()))

@@ -13,7 +13,7 @@ use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
 use asm2464::{AnyFailure, Failure, Kind};
 use derive_more::Display;
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, Response, Url, header, redirect};
 use tokio::runtime;
@@ -98,10 +98,8 @@ pub type FetchProgress<'p> = dyn for<'e> Progress<FetchEvent<'e>> + 'p;
 #[derive(Debug, Display)]
 pub enum FetchError {
     /// The source can't be reached, or doesn't have the image. Another one, or the same one later, may have it.
-    #[display("{_0}")]
     Source(AnyFailure),
     /// The cause is on this machine: a file, the time limit of the download, or Ctrl-C. Another source does not help.
-    #[display("{_0}")]
     Local(AnyFailure),
 }
 
@@ -209,7 +207,10 @@ impl Transfer<'_> {
             if since.elapsed() >= silence {
                 let least = self.limits.slowest as f64 * silence.as_secs_f64();
                 if ((received - before) as f64) < least && total != Some(received) {
-                    return Err(self.slow(silence, received - before, received));
+                    let sent = received - before;
+                    return Err(
+                        self.timed_out(&format!("sent only {sent} bytes in {silence:?}, and {received} in all"))
+                    );
                 }
                 (since, before) = (Instant::now(), received);
             }
@@ -313,10 +314,6 @@ impl Transfer<'_> {
         self.timed_out(&format!("sent nothing for {waited:?}, after {received} bytes"))
     }
 
-    fn slow(&self, waited: Duration, sent: u64, received: u64) -> AttemptError {
-        self.timed_out(&format!("sent only {sent} bytes in {waited:?}, and {received} in all"))
-    }
-
     fn timed_out(&self, how: &str) -> AttemptError {
         let proxy = parse_address(self.url).map(|url| through(&url)).unwrap_or_default();
         let url = shown_address(self.url) + &proxy;
@@ -369,7 +366,7 @@ fn is_cut(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// Fails if the environment's proxy is unusable, or the system lacks certificates.
-pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
+fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
     // Fails if a provider is already installed for the process: ring, or another one. Either works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
@@ -393,13 +390,17 @@ pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
     builder.build().map_err(|error| unsent(url.as_str(), &root(&error)))
 }
 
-/// Names the proxy that a request to this address goes through, for messages; empty without one.
-pub(super) fn through(url: &Url) -> String {
+/// The proxy that a request to this address goes through, if there is one.
+fn proxy_of(url: &Url) -> Option<Intercept> {
     if is_loopback(url) {
-        return String::new();
+        return None;
     }
-    let Ok(uri) = url.as_str().parse::<hyper::Uri>() else { return String::new() };
-    let Some(proxy) = Matcher::from_system().intercept(&uri) else { return String::new() };
+    Matcher::from_system().intercept(&url.as_str().parse().ok()?)
+}
+
+/// Names the proxy that a request to this address goes through, for messages; empty without one.
+fn through(url: &Url) -> String {
+    let Some(proxy) = proxy_of(url) else { return String::new() };
     let shown = without_user(proxy.uri().to_string().trim_end_matches('/')).shown().to_string();
     match proxy_variable(url.scheme(), |name| env::var(name).ok()) {
         Some((variable, _)) => format!(" through the proxy {variable}={shown}"),
@@ -410,10 +411,7 @@ pub(super) fn through(url: &Url) -> String {
 /// Returns the host of an address that this host looks up itself although a proxy connects to it: SOCKS 4 and 5 take
 /// addresses alone, as curl has it, and `socks4a` and `socks5h` ask for names to be sent.
 fn looked_up_here(url: &Url) -> Option<&str> {
-    if is_loopback(url) {
-        return None;
-    }
-    let proxy = Matcher::from_system().intercept(&url.as_str().parse().ok()?)?;
+    let proxy = proxy_of(url)?;
     if matches!(proxy.uri().scheme_str(), Some("socks4" | "socks5")) { url.host_str() } else { None }
 }
 
@@ -428,15 +426,15 @@ fn without_user(proxy: &str) -> String {
 }
 
 /// The failure of a request that can't be sent.
-pub(super) fn unsent(url: &str, reason: &str) -> Failure {
+fn unsent(url: &str, reason: &str) -> Failure {
     let label = Kind::BadInput.code("asmpatch::http::request");
     Failure::new(label, format!("cannot send a request to {}: {reason}", shown_address(url)))
 }
 
-pub(super) type AnyError<'a> = &'a (dyn StdError + 'static);
+type AnyError<'a> = &'a (dyn StdError + 'static);
 
 /// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
-pub(super) fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> {
+fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> {
     iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(wrapped) => Some(wrapped as AnyError<'_>),
         None => cause.source(),
@@ -444,7 +442,7 @@ pub(super) fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> 
 }
 
 /// Returns the innermost cause's message. The outer ones repeat the address, with its password.
-pub(super) fn root(error: AnyError<'_>) -> String {
+fn root(error: AnyError<'_>) -> String {
     causes(error).last().unwrap_or(error).to_string()
 }
 
@@ -496,6 +494,8 @@ fn unusable_proxy(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Op
 
 /// Whether text begins like an address of any kind: `SCHEME://`.
 pub(super) fn is_address(text: &str) -> bool {
+    // Characters of a scheme: RFC 3986, 3.1.
+    let is_in_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
     text.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty() && scheme.bytes().all(is_in_scheme))
 }
 
@@ -506,11 +506,6 @@ pub(super) fn is_http(text: &str) -> bool {
 
 fn is_http_scheme(scheme: &str) -> bool {
     ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
-}
-
-/// Characters of a scheme (RFC 3986, 3.1).
-fn is_in_scheme(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
 }
 
 /// Returns an address as messages show it: without the user's name and password, and not longer than [`MAX_SHOWN`].
@@ -539,13 +534,13 @@ pub(super) fn shown_address(address: &str) -> String {
 ///
 /// # Errors
 /// Describes what is wrong with the address.
-pub(super) fn parse_address(address: &str) -> Result<Url, String> {
+fn parse_address(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;
     if is_http_scheme(url.scheme()) { Ok(url) } else { Err("only http and https can be downloaded".to_owned()) }
 }
 
 /// Whether an address leads to this machine's loopback, which a proxy can't reach.
-pub(super) fn is_loopback(url: &Url) -> bool {
+fn is_loopback(url: &Url) -> bool {
     let Some(host) = url.host_str() else { return false };
     let host = host.trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())

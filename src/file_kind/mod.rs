@@ -73,13 +73,11 @@ pub enum FileKind {
         group: usize,
     },
     /// Intel HEX or ELF.
-    #[display("{_0}")]
     Code(CodeFormat),
     /// ELF for another processor than the chip's.
     #[display("ELF for {_0}")]
     ForeignElf(String),
     /// What a compiler writes beside the code, or a configuration block without its page.
-    #[display("{_0}")]
     Object(&'static str),
     /// A zip archive.
     #[display("a zip archive")]
@@ -91,7 +89,6 @@ pub enum FileKind {
     #[display("a Windows program")]
     Program,
     /// A library or a driver for Windows.
-    #[display("{_0}")]
     Library(&'static str),
     /// The receipt of a patched image.
     #[display("the receipt of an image")]
@@ -120,10 +117,8 @@ pub enum FileKind {
         ending: &'static str,
     },
     /// What Git keeps in place of a file whose content is elsewhere.
-    #[display("{_0}")]
     Pointer(Pointer),
     /// Any other text.
-    #[display("{_0}")]
     Text(TextKind),
     /// Nothing.
     #[display("an empty file")]

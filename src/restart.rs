@@ -94,16 +94,6 @@ impl UnitFaultKind {
         }
     }
 
-    /// What helps if no restart has ended the fault, but the unit can be used with it.
-    fn advice(self) -> Option<Advice> {
-        match self {
-            Self::Slow => Some(Advice::RetrainLink { restarts: false }),
-            Self::PcieLink => Some(Advice::against("pcie::stays_down")),
-            Self::PcieSilent => Some(Advice::CheckSeat),
-            Self::Away | Self::Silent | Self::Bulk => None,
-        }
-    }
-
     /// Whether the unit can't be used with it.
     const fn is_grave(self) -> bool {
         matches!(self, Self::Away | Self::Silent | Self::Bulk)
@@ -163,13 +153,10 @@ impl UnitCondition {
 
     /// Whether a level can help against one of the faults. `ignores_speed` leaves out a slow link.
     fn calls_for(&self, level: Level, ignores_speed: bool) -> bool {
-        for UnitFault { kind, .. } in &self.faults {
+        self.faults.iter().any(|UnitFault { kind, .. }| {
             let counts = !ignores_speed || *kind != UnitFaultKind::Slow;
-            if counts && kind.levels().contains(&level) {
-                return true;
-            }
-        }
-        false
+            counts && kind.levels().contains(&level)
+        })
     }
 }
 
@@ -206,12 +193,15 @@ impl RestartReport {
         self.tried.iter().rev().find(|tried| tried.helped).map(|tried| tried.level)
     }
 
-    /// What helps against a fault that is still there.
+    /// What helps against a fault that is still there, but with which the unit can be used.
     pub fn advice(&self, fault: &UnitFault) -> Option<Advice> {
-        let may_be_off = !self.tried.iter().any(|tried| tried.level == Level::PciePower);
+        let was_switched_on = self.tried.iter().any(|tried| tried.level == Level::PciePower);
         match fault.kind {
-            UnitFaultKind::PcieLink if may_be_off => Some(Advice::against("pcie::link_down")),
-            kind => kind.advice(),
+            UnitFaultKind::Slow => Some(Advice::RetrainLink { restarts: false }),
+            UnitFaultKind::PcieLink if was_switched_on => Some(Advice::against("pcie::stays_down")),
+            UnitFaultKind::PcieLink => Some(Advice::against("pcie::link_down")),
+            UnitFaultKind::PcieSilent => Some(Advice::CheckSeat),
+            UnitFaultKind::Away | UnitFaultKind::Silent | UnitFaultKind::Bulk => None,
         }
     }
 
@@ -291,6 +281,7 @@ pub fn restart(
             LevelEnd::NotBack => (true, NOT_BACK.to_owned()),
             LevelEnd::NotDone(why) => (false, why),
         };
+        let mut helped = false;
         // PCIe may have lost its power although the level failed.
         if done || level == Level::PciePower {
             let asks = report.before.faults.iter().any(|fault| fault.kind.is_grave());
@@ -300,12 +291,10 @@ pub fn restart(
             }
             let ends_one = report.after.faults.iter().any(|fault| !now.has(fault.kind));
             // A level that made the unit leave the bus has not helped.
-            let helped = done && ends_one && !now.has(UnitFaultKind::Away);
-            report.tried.push(Tried { level, done, helped, result });
+            helped = done && ends_one && !now.has(UnitFaultKind::Away);
             report.after = now;
-        } else {
-            report.tried.push(Tried { level, done, helped: false, result });
         }
+        report.tried.push(Tried { level, done, helped, result });
     }
     interrupt.check()?;
     Ok(report)

@@ -194,10 +194,9 @@ fn usb(facts: &Facts) -> Finding {
     }
     match speed {
         BusSpeed::Unknown { at_least: None } => line(Unknown, "the system doesn't say the speed"),
-        BusSpeed::Unknown { at_least: Some(_) } if speed.is_super() => {
-            line(Good, format!("{speed}, by its descriptors"))
+        BusSpeed::Unknown { at_least: Some(_) } => {
+            line(if speed.is_super() { Good } else { Unknown }, format!("{speed}, by its descriptors"))
         }
-        BusSpeed::Unknown { at_least: Some(_) } => line(Unknown, format!("{speed}, by its descriptors")),
         _ => line(Good, speed.to_string()),
     }
 }

@@ -29,8 +29,8 @@ const VFIO: &str = "vfio-pci";
 /// A dock is known by its PCIe switch. Without one, any of the devices may be a dock: `beside_units` says that the host
 /// has units on USB, so that perhaps none is. Then nothing is bad, and no topic keeps a runtime from starting.
 pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>, beside_units: bool) -> Diagnosis {
-    let behind = tunnels.docks.iter().flat_map(|dock| dock.gpus.iter().chain(&dock.others));
-    let cards: Vec<&TunnelledGpu> = behind.filter(|device| is_wanted(device, gpus, expected)).collect();
+    let behind = || tunnels.docks.iter().flat_map(TunnelledDock::behind);
+    let cards: Vec<&TunnelledGpu> = behind().filter(|device| is_wanted(device, gpus, expected)).collect();
     let is_ready = cards.iter().any(|card| card.driver.as_deref().is_some_and(|driver| driver != STUB));
     let is_seen = !tunnels.docks.is_empty();
     let trouble = if is_ready || (beside_units && !is_seen) { Note } else { Bad };
@@ -43,8 +43,7 @@ pub fn diagnose_tunnels(tunnels: &Tunnels, gpus: &Gpus, expected: Option<PciId>,
     add(&mut lines, "host_reset", [host_reset(tunnels, is_ready)]);
     add(&mut lines, "dock", dock(tunnels, trouble));
     add(&mut lines, "PCIe link", cards.iter().map(|card| link(card)));
-    let there = tunnels.docks.iter().flat_map(|dock| dock.gpus.iter().chain(&dock.others));
-    let device = device_topic(gpus, expected, there.map(|device| (device.pci_id.parse().ok(), device.class)));
+    let device = device_topic(gpus, expected, behind().map(|device| (device.pci_id.parse().ok(), device.class)));
     add(&mut lines, device, gpu(tunnels, &cards, expected, trouble));
     Diagnosis { because: bad(&lines), lines, runtime: is_ready.then_some(RUNTIME) }
 }
@@ -206,7 +205,7 @@ fn gpu(tunnels: &Tunnels, cards: &[&TunnelledGpu], expected: Option<PciId>, trou
             Some(expected) => format!("no {expected}, which you expect, is behind the dock"),
             None => "no GPU is behind the dock".to_owned(),
         };
-        let others = || tunnels.docks.iter().flat_map(|dock| dock.gpus.iter().chain(&dock.others));
+        let others = || tunnels.docks.iter().flat_map(TunnelledDock::behind);
         let has_ssd = others().any(|device| device.class >> 16 == STORAGE);
         let advice = if has_ssd { Advice::ReplaceSsd } else { Advice::PowerCard };
         let others: Vec<String> = others().map(named).collect();

@@ -149,6 +149,13 @@ pub struct TunnelledGpu {
     pub power: RuntimePower,
 }
 
+impl TunnelledDock {
+    /// All devices behind it, GPUs first.
+    pub fn behind(&self) -> impl Iterator<Item = &TunnelledGpu> {
+        self.gpus.iter().chain(&self.others)
+    }
+}
+
 impl fmt::Display for TunnelledDock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (a dock's PCIe switch {}", self.address, self.pci_id)?;

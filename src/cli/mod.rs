@@ -37,11 +37,10 @@ pub use self::commands::flash::steps;
 use self::commands::{CliCommand, dispatch, help, virtual_unit};
 use self::given::context::{Context, RunCommand};
 use self::given::log::LogArgs;
-use self::given::{arguments, user_files};
-use self::words::command_tree::{self, TreeBuilders};
+use self::given::user_files;
 use self::words::errors::Exit;
 pub use self::words::invocation::Invocation;
-use self::words::{ask, print, terminal, usage};
+use self::words::{ask, command_tree, print, terminal, usage};
 pub use self::words::{errors, interrupt};
 
 /// The first lines of the help.
@@ -94,17 +93,19 @@ fn run_command(words: &[OsString], context: &Context, json: bool) -> Result<RunC
 /// # Errors
 /// Fails if the words are no command.
 pub fn parse<W: Into<OsString> + Clone>(words: impl IntoIterator<Item = W>) -> Result<Invocation, clap::Error> {
-    command_tree::register(TREE_BUILDERS);
-    Invocation::parse(words)
+    command().try_get_matches_from(words).map(|matches| Invocation::of(&matches))
 }
 
-/// Returns the clap command, for man pages and completions.
+/// Returns the clap command, with the unit that this run's environment names.
 pub fn command() -> clap::Command {
-    help::arranged(arguments::with_unit_of_environment(Cli::command()))
+    command_tree::register(command_for_pages);
+    command_tree::tree()
 }
 
-/// What builds the same for the floors below, and without what this run's environment names.
-const TREE_BUILDERS: TreeBuilders = TreeBuilders { of_this_run: command, for_pages: || help::arranged(Cli::command()) };
+/// Returns the same without that unit, for pages that are kept.
+fn command_for_pages() -> clap::Command {
+    help::arranged(Cli::command())
+}
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
 pub fn main() -> ExitCode {
@@ -130,7 +131,6 @@ pub fn main() -> ExitCode {
 /// Parses the arguments, runs the command and reports its failure. Returns its status, and whether its output is all that
 /// was asked for. Fails if the arguments are wrong.
 fn run_reported() -> Result<(Exit, bool), clap::Error> {
-    command_tree::register(TREE_BUILDERS);
     let words: Vec<OsString> = std::env::args_os().collect();
     let matches = command().try_get_matches_from(&words).map_err(|error| usage::with_tips(error, &words))?;
     let cli = Cli::from_arg_matches(&matches)?;

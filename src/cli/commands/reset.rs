@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::cli::given::arguments::PortArgs;
-use crate::cli::given::context::{Context, Deadlines};
+use crate::cli::given::context::{Context, Deadlines, Left};
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::{Advised, Exit};
 use crate::cli::words::interrupt;
@@ -119,7 +119,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let report = report?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
-    context.leave(|left| left.location = Some(port.location()));
+    context.leave(Left { location: Some(port.location()), ..Left::default() });
     if args.json {
         print::json(&ResetJson { device: &device, report: &report, helped: report.helped() });
     } else {

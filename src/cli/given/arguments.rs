@@ -13,14 +13,12 @@ use asm2464::{AnyFailure, Failure, Kind, TransportKind};
 use asm2464_files::folder_of;
 use asm2464_files::queue::QueueEnd;
 use asm2464_host::bridge::{Location, Port, UnitInfo};
-use clap::builder::{ArgPredicate, Resettable};
-use clap::{Arg, Command, ValueEnum};
+use clap::ValueEnum;
 use etcetera::BaseStrategy as _;
 
 use crate::cli::given::user_files;
 use crate::cli::words::ask;
 use crate::cli::words::interrupt;
-use crate::cli::words::line::Line;
 use crate::devices::Devices;
 use crate::fetch::Cache;
 use crate::flash::backup_folder::BackupPlaces;
@@ -163,39 +161,6 @@ fn folder_named(option: Option<&Path>, variable: &str) -> Option<PathBuf> {
 /// The value of `--device`.
 pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
 
-/// The variable that names the unit if `--device` doesn't.
-const DEVICE_VARIABLE: &str = "ASMPATCH_DEVICE";
-
-/// Makes the unit that the environment names the default of each `--device` that takes it from there. clap takes a
-/// variable's value for one that was typed, so that `backup --list` would be refused for an option that nobody gave; a
-/// default gives way to every other option, and to `--all`. An empty variable names nothing.
-pub fn with_unit_of_environment(command: Command) -> Command {
-    let Some(unit) = env::var_os(DEVICE_VARIABLE) else { return command };
-    match unit.to_str() {
-        Some(unit) => with_default_unit(command, unit),
-        // clap refuses it.
-        None => command,
-    }
-}
-
-fn with_default_unit(command: Command, unit: &str) -> Command {
-    let has_all = command.get_arguments().any(|arg| arg.get_id() == "all");
-    let with_default = |arg: Arg| {
-        if arg.get_env() != Some(DEVICE_VARIABLE.as_ref()) {
-            return arg;
-        }
-        let arg = arg.env(Resettable::Reset);
-        match (unit, has_all) {
-            ("", _) => arg,
-            (unit, true) => {
-                arg.default_value(unit.to_owned()).default_value_if("all", ArgPredicate::Equals("true".into()), None)
-            }
-            (unit, false) => arg.default_value(unit.to_owned()),
-        }
-    };
-    command.mut_args(with_default).mut_subcommands(|below| with_default_unit(below, unit))
-}
-
 /// Selects a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
@@ -337,9 +302,11 @@ fn asked_for(units: &[UnitInfo]) -> Result<Option<UnitInfo>, AnyFailure> {
     if units.len() < 2 {
         return Ok(None);
     }
-    let heading = format!("{} units are connected:", units.len());
-    let choices: Vec<Line> = units.iter().map(Line::of).collect();
-    Ok(ask::choice(&heading, &choices, interrupt::install())?.map(|index| units[index].clone()))
+    errln!("{} units are connected:", units.len());
+    for (number, unit) in (1..).zip(units) {
+        errln!("  {number:>2}  {}", unit.to_string().shown());
+    }
+    Ok(ask::which(units.len(), interrupt::install())?.map(|index| units[index].clone()))
 }
 
 /// The value of `--transport`.
@@ -503,27 +470,6 @@ pub fn backups_elsewhere() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Invocation;
-
-    #[test]
-    fn a_unit_of_the_environment_gives_way_to_every_option_and_to_all() {
-        let command = with_default_unit(crate::cli::command(), "virtual:x");
-        let parsed = |line: &str| command.clone().try_get_matches_from(line.split(' ')).unwrap();
-        let devices = |line: &str| {
-            let (_, below) = parsed(line).remove_subcommand().unwrap();
-            below.get_many::<Selector>("device").into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        parsed("asmpatch backup --list");
-        parsed("asmpatch doctor --from r.json");
-        assert_eq!(devices("asmpatch flash f.bin"), ["virtual:x"]);
-        assert_eq!(devices("asmpatch flash f.bin --all"), [""; 0]);
-        assert_eq!(devices("asmpatch flash f.bin --device 3-1"), ["3-1"]);
-        // What is printed then names it.
-        let run = Invocation::of(&parsed("asmpatch doctor"));
-        assert_eq!(run.other("bench").to_string(), "asmpatch bench --device virtual:x");
-        let typed = "asmpatch backup --list --device 3-1".split(' ');
-        assert!(command.clone().try_get_matches_from(typed).is_err(), "who types both means something else");
-    }
 
     #[test]
     fn no_backup_goes_where_a_restart_removes_it() {

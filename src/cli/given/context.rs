@@ -121,8 +121,8 @@ impl Context {
     }
 
     /// Notes what the command leaves.
-    pub fn leave(&self, note: impl FnOnce(&mut Left)) {
-        note(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn leave(&self, left: Left) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
 
     /// Takes what the command has left.

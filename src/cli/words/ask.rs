@@ -10,7 +10,7 @@ use std::time::Duration;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, Label};
 
-use crate::cli::words::{line, print};
+use crate::cli::words::print;
 
 /// How often to check for Ctrl-C while nobody answers.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,16 +27,13 @@ pub const DECLINED: Label = Kind::Refused.code("asmpatch::flash::declined");
 /// Of kind [`Kind::Refused`] without a terminal, and if the answer is no; also fails on Ctrl-C.
 pub fn confirm(question: &str, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     if !can_ask() {
-        return Err(not_asked().into());
+        let label = Kind::Refused.code("asmpatch::flash::not_asked");
+        return Err(Failure::new(label, "there is no terminal to ask on").into());
     }
     if is_yes(question, interrupt)? {
         return Ok(());
     }
     Err(Failure::new(DECLINED, "not confirmed").into())
-}
-
-fn not_asked() -> Failure {
-    Failure::new(Kind::Refused.code("asmpatch::flash::not_asked"), "there is no terminal to ask on")
 }
 
 /// Whether there is a terminal to ask on.
@@ -98,16 +95,6 @@ pub fn let_choose(is_attended: bool) {
 /// Whether the user can choose among several: on a terminal, without `--yes` and `--json`.
 pub fn can_choose() -> bool {
     MAY_CHOOSE.load(Ordering::Relaxed) && can_ask() && io::stderr().is_terminal()
-}
-
-/// Shows these with their numbers, and asks for one. Returns its index; `None` if the user wants none. None is the default.
-///
-/// # Errors
-/// Fails on Ctrl-C.
-pub fn choice(heading: &str, choices: &[line::Line], interrupt: Interrupt<'_>) -> Result<Option<usize>, AnyFailure> {
-    errln!("{heading}");
-    print::err(choices.iter().enumerate().map(|(index, choice)| format!("  {:>2}  {choice}", index + 1)));
-    which(choices.len(), interrupt)
 }
 
 /// Prints a prompt, and returns the line that is typed then; `None` if none can be read.

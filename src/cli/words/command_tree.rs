@@ -1,8 +1,12 @@
 //! What each command takes: clap's tree, read once, with the class of each argument.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::OsString;
 use std::sync::{LazyLock, OnceLock};
+
+use clap::builder::{ArgPredicate, Resettable};
+use clap::{Arg, Command};
 
 /// What a printed command does with an argument of the command that was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,36 +147,51 @@ impl PartialEq for Spec {
 impl Eq for Spec {}
 
 /// What builds clap's tree. Every command is in it, and each of them words others by it, so it is built above them all.
-#[derive(Debug, Clone, Copy)]
-pub struct TreeBuilders {
-    /// With what this run's environment names.
-    pub of_this_run: fn() -> clap::Command,
-    /// Without it, for pages that are kept.
-    pub for_pages: fn() -> clap::Command,
-}
+static BUILDER: OnceLock<fn() -> Command> = OnceLock::new();
 
-static BUILDERS: OnceLock<TreeBuilders> = OnceLock::new();
-
-/// Says what builds clap's tree. The program does before anything else.
-pub fn register(builders: TreeBuilders) {
-    let _ = BUILDERS.set(builders);
-}
-
-fn builders() -> TreeBuilders {
-    #[cfg(test)]
-    tests::register_tree();
-    let empty = || clap::Command::new("asmpatch");
-    BUILDERS.get().copied().unwrap_or(TreeBuilders { of_this_run: empty, for_pages: empty })
+/// Says what builds clap's tree, without what this run's environment names. The program does before anything else.
+pub fn register(build: fn() -> Command) {
+    let _ = BUILDER.set(build);
 }
 
 /// Builds clap's tree.
-pub fn tree() -> clap::Command {
-    (builders().of_this_run)()
+pub fn tree() -> Command {
+    match env::var_os(DEVICE_VARIABLE).as_ref().and_then(|unit| unit.to_str()) {
+        Some(unit) => with_default_unit(tree_for_pages(), unit),
+        // A name that is no Unicode is refused by clap.
+        None => tree_for_pages(),
+    }
 }
 
-/// Builds clap's tree for pages that are kept.
-pub fn tree_for_pages() -> clap::Command {
-    (builders().for_pages)()
+/// Builds clap's tree for pages that are kept: without what this run's environment names.
+pub fn tree_for_pages() -> Command {
+    #[cfg(test)]
+    tests::register_tree();
+    BUILDER.get().map_or_else(|| Command::new("asmpatch"), |build| build())
+}
+
+/// The variable that names the unit if `--device` doesn't.
+const DEVICE_VARIABLE: &str = "ASMPATCH_DEVICE";
+
+/// Makes the unit that the environment names the default of each `--device` that takes it from there. clap takes a
+/// variable's value for one that was typed, so that `backup --list` would be refused for an option that nobody gave; a
+/// default gives way to every other option, and to `--all`. An empty variable names nothing.
+fn with_default_unit(command: Command, unit: &str) -> Command {
+    let has_all = command.get_arguments().any(|arg| arg.get_id() == "all");
+    let with_default = |arg: Arg| {
+        if arg.get_env() != Some(DEVICE_VARIABLE.as_ref()) {
+            return arg;
+        }
+        let arg = arg.env(Resettable::Reset);
+        match (unit, has_all) {
+            ("", _) => arg,
+            (unit, true) => {
+                arg.default_value(unit.to_owned()).default_value_if("all", ArgPredicate::Equals("true".into()), None)
+            }
+            (unit, false) => arg.default_value(unit.to_owned()),
+        }
+    };
+    command.mut_args(with_default).mut_subcommands(|below| with_default_unit(below, unit))
 }
 
 /// The arguments of each subcommand, by its names with spaces between: `config set`.
@@ -184,7 +203,7 @@ pub(super) static SUBCOMMANDS: LazyLock<BTreeMap<String, Vec<Spec>>> = LazyLock:
     subcommands
 });
 
-fn read_specs(command: &clap::Command, path: &str, into: &mut BTreeMap<String, Vec<Spec>>) {
+fn read_specs(command: &Command, path: &str, into: &mut BTreeMap<String, Vec<Spec>>) {
     let mut specs = Vec::new();
     for arg in command.get_arguments() {
         let Some(class) = class_of(arg.get_id().as_str()) else { continue };
@@ -233,10 +252,32 @@ mod tests {
 
     use super::*;
     use crate::cli::command;
+    use crate::cli::words::invocation::Invocation;
+    use crate::unit::Selector;
 
     /// A test has no program that registers the tree.
     pub(super) fn register_tree() {
-        register(TreeBuilders { of_this_run: command, for_pages: command });
+        register(crate::cli::command_for_pages);
+    }
+
+    #[test]
+    fn a_unit_of_the_environment_gives_way_to_every_option_and_to_all() {
+        let command = with_default_unit(command(), "virtual:x");
+        let parsed = |line: &str| command.clone().try_get_matches_from(line.split(' ')).unwrap();
+        let devices = |line: &str| {
+            let (_, below) = parsed(line).remove_subcommand().unwrap();
+            below.get_many::<Selector>("device").into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        parsed("asmpatch backup --list");
+        parsed("asmpatch doctor --from r.json");
+        assert_eq!(devices("asmpatch flash f.bin"), ["virtual:x"]);
+        assert_eq!(devices("asmpatch flash f.bin --all"), [""; 0]);
+        assert_eq!(devices("asmpatch flash f.bin --device 3-1"), ["3-1"]);
+        // What is printed then names it.
+        let run = Invocation::of(&parsed("asmpatch doctor"));
+        assert_eq!(run.other("bench").to_string(), "asmpatch bench --device virtual:x");
+        let typed = "asmpatch backup --list --device 3-1".split(' ');
+        assert!(command.clone().try_get_matches_from(typed).is_err(), "who types both means something else");
     }
 
     #[test]

@@ -138,8 +138,7 @@ impl Invocation {
 
     /// Returns the same command with what may travel.
     pub fn again(&self) -> PrintedCommand {
-        let mut command =
-            PrintedCommand { subcommand: self.subcommand.clone(), given: Vec::new(), tail: String::new() };
+        let mut command = PrintedCommand::named(&self.subcommand);
         for given in &self.given {
             let travels = match given.spec.class {
                 ArgClass::What | ArgClass::Place => true,
@@ -437,10 +436,7 @@ mod tests {
                 for spec in specs {
                     let mut values = if spec.takes_value { VALUES.to_vec() } else { vec![""] };
                     values.retain(|value| {
-                        let words =
-                            PrintedCommand { subcommand: subcommand.clone(), given: Vec::new(), tail: String::new() }
-                                .or_with(&spec.id, [(*value).into()])
-                                .words();
+                        let words = PrintedCommand::named(subcommand).or_with(&spec.id, [(*value).into()]).words();
                         match command.try_get_matches_from_mut(words) {
                             Ok(_) => true,
                             Err(error) => matches!(
@@ -490,7 +486,7 @@ mod tests {
             drawn in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..6),
         ) {
             let (subcommand, args) = &takes()[at.index(takes().len())];
-            let mut command = PrintedCommand { subcommand: subcommand.clone(), given: Vec::new(), tail: String::new() };
+            let mut command = PrintedCommand::named(subcommand);
             // Operands are needed in most commands.
             for (spec, values) in args.iter().filter(|(spec, _)| spec.name.is_none()) {
                 let value = drawn.first().map_or(0, |(_, value)| value.index(values.len()));
@@ -501,7 +497,7 @@ mod tests {
                 command = command.push(spec, values[value.index(values.len())].into());
             }
             let Some((meant, typed)) = meaning(&command.words()) else { return Err(TestCaseError::reject("usage")) };
-            let whole = PrintedCommand { subcommand: typed.subcommand.clone(), given: typed.given.clone(), tail: String::new() };
+            let whole = PrintedCommand { given: typed.given.clone(), ..PrintedCommand::named(&typed.subcommand) };
             let (rebuilt, _) = meaning(&whole.words()).expect("it parses");
             prop_assert_eq!(meant, rebuilt, "{}", whole);
 

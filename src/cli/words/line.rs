@@ -4,11 +4,12 @@ use std::fmt;
 use std::ops::Deref;
 
 use asm2464::escape::Escape as _;
+use derive_more::Display;
 use serde::Serialize;
 
 /// Text on one line. Text from outside can't end it: line breaks, and all else that could forge one, are shown by their
 /// code.
-#[derive(Debug, Clone, Eq, Serialize)]
+#[derive(Debug, Display, Clone, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "String"))]
 #[serde(transparent)]
 pub struct Line(String);
@@ -37,11 +38,5 @@ impl AsRef<str> for Line {
 impl<T: AsRef<str> + ?Sized> PartialEq<T> for Line {
     fn eq(&self, other: &T) -> bool {
         self.0 == other.as_ref()
-    }
-}
-
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

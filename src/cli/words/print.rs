@@ -157,20 +157,16 @@ fn to_stdout(text: &str, width: Option<usize>) {
 
 /// Writes lines to stderr. Ignores errors, because there is nobody to tell.
 pub fn err<L: AsRef<str>>(lines: impl IntoIterator<Item = L>) {
-    to_stderr(&ended(lines));
+    whole_err(&ended(lines));
 }
 
 /// Writes a question to stderr, which the answer follows on its line.
 pub fn ask(question: &str) {
-    to_stderr(&(line(question) + " "));
+    whole_err(&(line(question) + " "));
 }
 
 /// Writes text of asmpatch's own to stderr, with its line ends. Text from outside must be escaped in it.
 pub fn whole_err(text: &str) {
-    to_stderr(text);
-}
-
-fn to_stderr(text: &str) {
     settle_log();
     let _ = write(anstream::stderr, text, terminal::stderr_width(), &WAITED);
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
+use derive_more::Display;
 use serde::{Serialize, Serializer};
 
 use crate::advice::Applicability;
@@ -68,7 +69,7 @@ pub enum Follows {
 }
 
 /// The command of a step. Its text is ready for a shell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Display, Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "String"))]
 pub enum StepCommand {
     /// One of asmpatch's own.
@@ -92,15 +93,6 @@ impl From<String> for StepCommand {
 impl From<&str> for StepCommand {
     fn from(line: &str) -> Self {
         Self::System(Line::of(line))
-    }
-}
-
-impl fmt::Display for StepCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Own(command) => command.fmt(f),
-            Self::System(line) => line.fmt(f),
-        }
     }
 }
 

@@ -124,7 +124,7 @@ impl WordedLine {
 }
 
 /// A diagnosis in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct WordedDiagnosis {
     /// The lines.
@@ -180,7 +180,7 @@ impl WordedDiagnosis {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct DoctorJson {
     /// The unit; nothing of it in the element of an array, or in the only document, that is about USB4 and Thunderbolt.
@@ -341,7 +341,7 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         }
         match documents.as_mut_slice() {
             [only] if !args.units.all => only.usb4 = Some(diagnosis),
-            _ => documents.push(DoctorJson { heading, ..DoctorJson::without_unit(diagnosis) }),
+            _ => documents.push(DoctorJson { heading, diagnosis, ..DoctorJson::default() }),
         }
         if let Some(last) = documents.last_mut() {
             last.tunnelled = tunnels.devices;
@@ -455,35 +455,16 @@ fn write_report(path: &Path, facts: &Facts, is_silent: bool) -> Result<(), AnyFa
 }
 
 impl DoctorJson {
-    fn without_unit(diagnosis: WordedDiagnosis) -> Self {
-        Self {
-            unit: None,
-            diagnosis,
-            usb4: None,
-            part_revision: None,
-            flash_part: None,
-            recovery: Vec::new(),
-            tunnelled: Vec::new(),
-            tunnelled_docks: Vec::new(),
-            tunnel_ports: Vec::new(),
-            heading: String::new(),
-            at_work: None,
-            take_out: None,
-            decided: Vec::new(),
-            set: Vec::new(),
-        }
-    }
-
     /// Diagnoses a unit. `invocation` is the command that asks.
     fn of(facts: &Facts, wanted: Wanted<'_>, invocation: &Invocation) -> Self {
-        let diagnosis = WordedDiagnosis::of(diagnose(facts, wanted), &invocation.at(&facts.unit.location));
         Self {
             unit: Some(facts.unit.clone()),
+            diagnosis: WordedDiagnosis::of(diagnose(facts, wanted), &invocation.at(&facts.unit.location)),
             part_revision: facts.part_revision.answer().copied(),
             flash_part: facts.flash_part.answer().copied(),
             heading: heading(&facts.unit),
             at_work: at_work(facts),
-            ..Self::without_unit(diagnosis)
+            ..Self::default()
         }
     }
 

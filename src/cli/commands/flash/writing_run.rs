@@ -354,7 +354,7 @@ impl<'a> WritingRun<'a> {
             }
             UnitOutcome::Write | UnitOutcome::Spared(..) => (None, Vec::new(), false),
         };
-        self.context.leave(|left| *left = Left { location: location.cloned(), steps, has_begun });
+        self.context.leave(Left { location: location.cloned(), steps, has_begun });
     }
 
     /// Reports the outcome of a unit and returns its exit status.

@@ -32,7 +32,7 @@ use owo_colors::OwoColorize as _;
 
 use self::closing::DoneStep;
 use self::follow::Followed;
-use self::plan::{Choice, Finding, Next, Tried, Way};
+use self::plan::{Choice, Finding, Tried, Way};
 use self::wait::{Watched, Woken};
 use super::{Args, DoctorJson, look, take_out};
 use crate::advice::Applicability;
@@ -70,10 +70,8 @@ enum Taken {
     Failed(Vec<WordedStep>),
     /// Another command did not end well.
     DidNotHelp,
-    /// The answer was no.
-    No,
-    /// Only the user knows a value.
-    LacksValue,
+    /// The run ends with it.
+    Ends(End),
 }
 
 /// Runs the subcommand.
@@ -158,7 +156,8 @@ impl Session<'_> {
             let next = self
                 .tried
                 .next(&findings, self.can_ask, |choice| self.can_ask || self.is_silent(choice, at_work.as_deref()));
-            let is_still_there = waits_again.take() == Some(next.clone());
+            let is_still_there = next.is_some() && waits_again == next;
+            waits_again = None;
             if !is_still_there {
                 self.show(&state);
             }
@@ -166,16 +165,15 @@ impl Session<'_> {
             if is_good {
                 return Ok(End::Good);
             }
-            let Next::Take(number, choice) = &next else { return Ok(End::Nothing) };
+            let Some((number, choice)) = &next else { return Ok(End::Nothing) };
             let finding = &findings[*number];
             if is_still_there {
                 self.say(&format!("still: {}", finding.found));
             }
             match self.take(finding, choice, at_work.as_deref())? {
-                Taken::Changed => waits_again = Some(next.clone()),
+                Taken::Changed => waits_again = next,
                 Taken::Done { .. } | Taken::DidNotHelp => self.tried.note(&finding.topic, choice),
-                Taken::No => return Ok(End::No),
-                Taken::LacksValue => return Ok(End::LacksValue),
+                Taken::Ends(end) => return Ok(end),
                 Taken::Failed(steps) => {
                     self.tried.note(&finding.topic, choice);
                     if let Some(end) = self.recover(finding, steps)? {
@@ -211,8 +209,7 @@ impl Session<'_> {
                     return Ok(None);
                 }
                 Taken::Done { .. } | Taken::Changed | Taken::DidNotHelp => {}
-                Taken::No => return Ok(Some(End::No)),
-                Taken::LacksValue => return Ok(Some(End::LacksValue)),
+                Taken::Ends(end) => return Ok(Some(end)),
                 Taken::Failed(steps) => {
                     self.unfinished = Some((self.last, steps.clone()));
                     waiting = Choice::each(&steps).into();
@@ -327,7 +324,7 @@ impl Session<'_> {
             _ if !self.can_ask => (&choice.ways[0], false),
             ways => match self.chosen(ways)? {
                 Some(way) => (way, true),
-                None => return Ok(Taken::No),
+                None => return Ok(Taken::Ends(End::No)),
             },
         };
         let mut wrote = false;
@@ -337,14 +334,14 @@ impl Session<'_> {
             }
             let own = match (&step.command, step.applicability) {
                 // It lacks its unit.
-                (Some(StepCommand::Own(_)), Applicability::NeedsValue) => return Ok(Taken::LacksValue),
+                (Some(StepCommand::Own(_)), Applicability::NeedsValue) => return Ok(Taken::Ends(End::LacksValue)),
                 (Some(StepCommand::Own(_)), _) => Some((step.clone(), was_chosen && step.question.is_none())),
                 (None, Applicability::NeedsValue) => match self.completed(step)? {
                     Some(command) => {
                         let command = Some(StepCommand::Own(command));
                         Some((WordedStep { command, ..step.clone() }, false))
                     }
-                    None => return Ok(Taken::LacksValue),
+                    None => return Ok(Taken::Ends(End::LacksValue)),
                 },
                 (Some(StepCommand::System(_)) | None, _) => None,
             };
@@ -356,16 +353,16 @@ impl Session<'_> {
                 continue;
             }
             if !self.can_ask {
-                return Ok(Taken::No);
+                return Ok(Taken::Ends(End::No));
             }
             if let Some(question) = &step.question
-                && !self.agrees(question)?
+                && !ask::is_yes(question, self.interrupt)?
             {
-                return Ok(Taken::No);
+                return Ok(Taken::Ends(End::No));
             }
             let woken = self.wait()?;
             if woken == Woken::Closed {
-                return Ok(Taken::No);
+                return Ok(Taken::Ends(End::No));
             }
             let done = DoneStep::new(finding, step);
             if !self.done.contains(&done) {
@@ -391,7 +388,7 @@ impl Session<'_> {
     ) -> Result<Taken, AnyFailure> {
         let Some(StepCommand::Own(command)) = &step.command else { return Ok(Taken::DidNotHelp) };
         if !self.may_run(command, step, is_agreed, at_work)? {
-            return Ok(Taken::No);
+            return Ok(Taken::Ends(End::No));
         }
         self.run_own(finding, step, command)
     }
@@ -425,10 +422,6 @@ impl Session<'_> {
             }
         }
         Ok(None)
-    }
-
-    fn agrees(&self, question: &str) -> Result<bool, AnyFailure> {
-        ask::is_yes(question, self.interrupt)
     }
 
     /// Asks what must be asked before a command is run. `is_agreed` is whether the user has chosen it already.
@@ -466,7 +459,7 @@ impl Session<'_> {
             return Ok(questions.is_empty());
         }
         for question in questions {
-            if !self.agrees(&question)? {
+            if !ask::is_yes(&question, self.interrupt)? {
                 return Ok(false);
             }
         }
@@ -547,7 +540,7 @@ impl Session<'_> {
             return Ok(Taken::Done { wrote });
         }
         if is_declined {
-            return Ok(Taken::No);
+            return Ok(Taken::Ends(End::No));
         }
         if !wrote {
             return Ok(Taken::DidNotHelp);

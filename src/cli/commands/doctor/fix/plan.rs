@@ -76,15 +76,6 @@ pub struct Tried {
     pub has_written: bool,
 }
 
-/// What follows an examination.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
-    /// This choice against the finding with this number.
-    Take(usize, Choice),
-    /// Nothing: no step is left that wasn't tried.
-    Nothing,
-}
-
 impl Tried {
     /// Notes that a choice was tried.
     pub fn note(&mut self, topic: &str, choice: &Choice) {
@@ -103,10 +94,15 @@ impl Tried {
         self.untried_of(finding).into_iter().next()
     }
 
-    /// Chooses what to do: the first step of the first finding that was not tried. A topic that stays after the last step of
-    /// each of its findings ends the run, unless nothing can be asked: then the others may have steps that ask nothing, for
-    /// which `can_take` is called.
-    pub fn next(&self, findings: &[Finding], can_ask: bool, can_take: impl Fn(&Choice) -> bool) -> Next {
+    /// Chooses what to do: the first step of the first finding that was not tried. Returns the finding's number and the
+    /// choice; `None` if no step is left. A topic that stays after the last step of each of its findings ends the run,
+    /// unless nothing can be asked: then the others may have steps that ask nothing, for which `can_take` is called.
+    pub fn next(
+        &self,
+        findings: &[Finding],
+        can_ask: bool,
+        can_take: impl Fn(&Choice) -> bool,
+    ) -> Option<(usize, Choice)> {
         let mut stays: Option<&str> = None;
         for (number, finding) in findings.iter().enumerate() {
             if stays.is_some_and(|topic| topic != finding.topic) {
@@ -120,13 +116,13 @@ impl Tried {
             };
             // Without an answer to a finding's first step nobody knows whether those after it are right.
             if let Some(choice) = choice.filter(&can_take) {
-                return Next::Take(number, choice);
+                return Some((number, choice));
             }
             if can_ask && self.topics.contains(&finding.topic) {
                 stays = Some(&finding.topic);
             }
         }
-        Next::Nothing
+        None
     }
 }
 
@@ -143,8 +139,8 @@ mod tests {
         Finding { topic: topic.to_owned(), found: "bad".to_owned(), steps }
     }
 
-    fn purposes(next: &Next) -> Vec<Vec<String>> {
-        let Next::Take(_, choice) = next else { return Vec::new() };
+    fn purposes(next: Option<&(usize, Choice)>) -> Vec<Vec<String>> {
+        let Some((_, choice)) = next else { return Vec::new() };
         choice.ways.iter().map(|way| way.iter().map(|step| step.purpose.to_string()).collect()).collect()
     }
 
@@ -175,13 +171,13 @@ mod tests {
         let mut tried = Tried::default();
         for expected in ["reset", "pcie"] {
             let next = tried.next(&findings, true, |_| true);
-            assert_eq!(purposes(&next), [[expected]]);
-            let Next::Take(number, choice) = next else { unreachable!() };
+            assert_eq!(purposes(next.as_ref()), [[expected]]);
+            let (number, choice) = next.unwrap();
             tried.note(&findings[number].topic, &choice);
         }
-        assert_eq!(tried.next(&findings, true, |_| true), Next::Nothing);
+        assert_eq!(tried.next(&findings, true, |_| true), None);
         // With nobody to ask the others may have steps as well.
-        assert_eq!(purposes(&tried.next(&findings, false, |_| true)), [["list"]]);
+        assert_eq!(purposes(tried.next(&findings, false, |_| true).as_ref()), [["list"]]);
     }
 
     #[test]
@@ -191,18 +187,18 @@ mod tests {
         let mut tried = Tried::default();
         for expected in ["reset", "pcie"] {
             let next = tried.next(&findings, true, |_| true);
-            assert_eq!(purposes(&next), [[expected]]);
-            let Next::Take(number, choice) = next else { unreachable!() };
+            assert_eq!(purposes(next.as_ref()), [[expected]]);
+            let (number, choice) = next.unwrap();
             tried.note(&findings[number].topic, &choice);
         }
-        assert_eq!(tried.next(&findings, true, |_| true), Next::Nothing);
+        assert_eq!(tried.next(&findings, true, |_| true), None);
     }
 
     #[test]
     fn without_an_answer_to_a_findings_first_step_none_of_its_later_ones_is_taken() {
         let findings = [finding("bulk pipes", vec![WordedStep::hands("end the runtime"), own("reset")])];
         let is_silent = |choice: &Choice| choice.ways[0][0].command.is_some();
-        assert_eq!(Tried::default().next(&findings, false, is_silent), Next::Nothing);
+        assert_eq!(Tried::default().next(&findings, false, is_silent), None);
     }
 
     #[test]
@@ -210,8 +206,8 @@ mod tests {
         let steps = vec![own("flash ed4e39b"), own("patch 240417 -o p").instead(), own("flash p").then(), own("reset")];
         let findings = [finding("firmware", steps)];
         let mut tried = Tried { has_written: true, ..Tried::default() };
-        assert_eq!(purposes(&tried.next(&findings, true, |_| true)), [["reset"]]);
+        assert_eq!(purposes(tried.next(&findings, true, |_| true).as_ref()), [["reset"]]);
         tried.has_written = false;
-        assert_eq!(purposes(&tried.next(&findings, true, |_| true)).len(), 2);
+        assert_eq!(purposes(tried.next(&findings, true, |_| true).as_ref()).len(), 2);
     }
 }

@@ -1,12 +1,11 @@
 //! Waits while the user does something by hand: holds no unit, and reads only the system's files.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use asm2464::AnyFailure;
 use asm2464::interrupt::Interrupt;
 use asm2464_files::file;
-use asm2464_host::bridge::{Location, PortPath};
+use asm2464_host::bridge::Location;
 use asm2464_host::usb::sysfs::Sysfs;
 
 use crate::cli::words::ask;
@@ -31,39 +30,24 @@ pub enum Woken {
 
 /// What is watched: the devices of this host or, for a virtual unit, what is set for it.
 pub struct Watched {
-    port: Option<PortPath>,
-    scenario: Option<PathBuf>,
+    location: Option<Location>,
     before: Vec<String>,
 }
 
 impl Watched {
     /// Watches what the unit here needs, from now on.
     pub fn of(location: Option<&Location>) -> Self {
-        let mut watched = Self { port: None, scenario: None, before: Vec::new() };
-        match location {
-            Some(Location::Virtual(folder)) => watched.scenario = Some(folder.join("bridge.toml")),
-            Some(Location::Port(port)) => watched.port = Some(port.clone()),
-            None => {}
-        }
-        watched.before = watched.look();
-        watched
+        Self { location: location.cloned(), before: look(location) }
     }
 
     /// Whether this system shows changes.
     pub fn sees_changes(&self) -> bool {
-        self.scenario.is_some() || !self.before.is_empty()
-    }
-
-    fn look(&self) -> Vec<String> {
-        match &self.scenario {
-            Some(path) => file::read_regular_text(path, MAX_SCENARIO).into_iter().collect(),
-            None => Sysfs::system().snapshot(),
-        }
+        matches!(self.location, Some(Location::Virtual(_))) || !self.before.is_empty()
     }
 
     /// Whether the unit's port is empty, though it was not, and nothing has come to another port.
     fn is_away(&self, now: &[String]) -> bool {
-        let Some(port) = &self.port else { return false };
+        let Some(Location::Port(port)) = &self.location else { return false };
         let device = |lines: &[String]| {
             lines.iter().any(|line| {
                 line.strip_prefix("usb ").is_some_and(|rest| rest.split(' ').next() == Some(&*port.to_string()))
@@ -85,12 +69,22 @@ impl Watched {
                 ask::Line::Closed => return Ok(Woken::Closed),
                 ask::Line::NotYet => interrupt.check()?,
             }
-            let now = self.look();
+            let now = look(self.location.as_ref());
             if now != last {
                 (last, since) = (now, Instant::now());
             } else if last != self.before && since.elapsed() >= SETTLED && !self.is_away(&last) {
                 return Ok(Woken::Changed);
             }
         }
+    }
+}
+
+/// What a unit here depends on, as it is now.
+fn look(location: Option<&Location>) -> Vec<String> {
+    match location {
+        Some(Location::Virtual(folder)) => {
+            file::read_regular_text(&folder.join("bridge.toml"), MAX_SCENARIO).into_iter().collect()
+        }
+        _ => Sysfs::system().snapshot(),
     }
 }

@@ -195,8 +195,8 @@ fn flash_part(bridge: &mut OpenBridge) -> Result<FlashChip, RegisterError<Contro
 fn compare(facts: &mut Facts, blocks: &UnitBlocks, running: &ObservedFirmware) {
     let Some(image) = running.image() else { return };
     let own = |index: BlockIndex| {
-        let at = usize::from(index.number());
-        blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
+        let own = index.of(blocks).and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
+        own.unwrap_or(*index.of(&known_blocks()))
     };
     ask_model(&mut facts.exchanges, &image, &BlockIndex::ALL.map(own), facts.unit.state);
 }

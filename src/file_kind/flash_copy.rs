@@ -62,7 +62,7 @@ impl FlashCopy {
 
     /// A configuration block of the first slot; `None` if it is not valid.
     pub fn block(&self, index: BlockIndex) -> Option<ConfigBlock> {
-        ConfigBlock::parse(index, &self.slot().blocks()[usize::from(index.number())]).ok()
+        ConfigBlock::parse(index, index.of(&self.slot().blocks()).as_slice()).ok()
     }
 
     /// Parses the image in the first slot.

@@ -1,9 +1,10 @@
 //! An opened unit with its access to the flash, by commands or by registers.
 
-use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
+use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, FirmwareVersion, FlashAddress, Part};
 use asm2464::flash::{BlockBytes, FIRST_SLOT, RegisterFlash, SECTOR_LEN, Slot};
 use asm2464::scsi::SenseKey;
-use asm2464_host::bridge::{Bridge, CommandError, OpenBridge, Port};
+use asm2464::{AnyFailure, Failure, Kind};
+use asm2464_host::bridge::{Bridge, CommandError, OpenBridge, Port, UnitInfo};
 
 use super::error::FlashError;
 use crate::unit::Live;
@@ -15,6 +16,24 @@ pub type UnitBlocks = [Option<BlockBytes>; 2];
 /// commands that write. Source: cyrozap's notes; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
     matches!(state, BridgeState::Vendor | BridgeState::OpenFirmware)
+}
+
+/// Returns a unit's blocks, after checking their frames.
+///
+/// # Errors
+/// Fails if the unit doesn't return a block, or returns none that is valid.
+pub fn parsed(blocks: &UnitBlocks, unit: &UnitInfo) -> Result<[ConfigBlock; 2], AnyFailure> {
+    let device = unit.location.to_string();
+    let one = |index: BlockIndex| {
+        let Some(bytes) = index.of(blocks) else {
+            let label = Kind::Refused.code("asmpatch::config::no_block");
+            let (number, state) = (index.number(), unit.state);
+            let message = format!("{device}: can't read configuration block {number}: the unit runs its {state}");
+            return Err(AnyFailure::from(Failure::new(label, message)));
+        };
+        ConfigBlock::parse(index, bytes).map_err(|damage| AnyFailure::from(damage).about(&device))
+    };
+    Ok([one(BlockIndex::Zero)?, one(BlockIndex::One)?])
 }
 
 /// Reads a unit's flash.

@@ -101,7 +101,7 @@ impl Backup {
     /// # Errors
     /// As [`ConfigBlock::parse`]: an erased flash has no block.
     pub fn block(&self, index: BlockIndex) -> Result<ConfigBlock, Failure> {
-        ConfigBlock::parse(index, &self.blocks[usize::from(index.number())])
+        ConfigBlock::parse(index, index.of(&self.blocks).as_slice())
     }
 
     /// Parses the firmware: as many bytes of the two parts as the container's length field says.

@@ -28,14 +28,15 @@ pub struct NewFirmware {
 }
 
 impl NewFirmware {
-    /// What is written with the blocks, or the firmware, of backups of these units; the user gave no serial number.
+    /// What is written with the blocks, or the firmware, of backups of these units.
     pub fn of<'a>(
         proof: Arc<Proof>,
         unknown: Option<UnknownImage>,
         units: impl IntoIterator<Item = &'a BackedUpUnit>,
+        serial_given: bool,
     ) -> Self {
         let from_virtual = units.into_iter().any(BackedUpUnit::is_virtual);
-        Self { proof, unknown, from_virtual, serial_given: false }
+        Self { proof, unknown, from_virtual, serial_given }
     }
 
     /// What the image is.

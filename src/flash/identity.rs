@@ -356,8 +356,8 @@ mod tests {
         let kept = [ConfigField::Flags, ConfigField::DeviceRelease, ConfigField::U4Mode];
         let common = [ConfigField::TestId, ConfigField::HardwareRevision, ConfigField::Tb3Revision];
         for field in ConfigField::ALL {
-            let block = usize::from(field.block().number());
-            let is_same = [zero, one][block].field(*field) == known[block].field(*field);
+            let block = field.block();
+            let is_same = block.of(&[zero, one]).field(*field) == block.of(&known).field(*field);
             assert_eq!(is_same, kept.contains(field) || common.contains(field), "{}", field.name());
         }
         let unit = UnitIdentity::of([Some(zero.bytes()), Some(one.bytes())]);

@@ -16,7 +16,7 @@
 //! - [`observe`] reads a unit, and [`access`] how: by vendor commands, or with open firmware through the
 //!   [registers](asm2464::flash) of the flash controller. A unit is behind a [`Port`](asm2464_host::bridge::Port), real
 //!   or virtual.
-//! - [`plan`] computes every byte that will be written, from a proved image ([`Proof`](crate::image::Proof)) and the
+//! - [`wanted`] is what a command wants in its units' flash. From that and what was seen, [`plan`] computes every byte that will be written, from a proved image ([`Proof`](crate::image::Proof)) and the
 //!   blocks of the unit, of a [`backup`], of a [copy of a flash](crate::file_kind::flash_copy), or
 //!   [neutral](identity::neutral_blocks) ones.
 //! - [`needs`] collects what keeps a write from being carried out, and what it takes from a unit; [`decide`] holds that
@@ -70,4 +70,5 @@ pub mod progress;
 pub mod recovery;
 pub mod run;
 pub mod serials;
+pub mod wanted;
 pub mod whole_flash;

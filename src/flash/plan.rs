@@ -133,7 +133,7 @@ impl FlashPlan {
         edit(&mut edited)?;
         let block = |before: &ConfigBlock, after: &ConfigBlock, source| BlockPlan {
             index: after.index(),
-            current: unit[usize::from(after.index().number())],
+            current: *after.index().of(&unit),
             new: *after.bytes(),
             source,
             changes: changes(before, after),
@@ -145,15 +145,14 @@ impl FlashPlan {
     /// Plans `restore`: blocks and firmware of the backup, byte for byte.
     pub fn restore(attached: UnitInfo, unit: UnitBlocks, backup: &Backup, image: &Proof) -> Self {
         let block = |index: BlockIndex| {
-            let at = usize::from(index.number());
-            let new = backup.blocks[at];
-            let before = unit[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
+            let (current, new) = (*index.of(&unit), *index.of(&backup.blocks));
+            let before = current.and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
             let after = ConfigBlock::parse(index, &new).ok();
             let changes = match (before, after) {
                 (Some(before), Some(after)) => changes(&before, &after),
                 _ => Vec::new(),
             };
-            BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
+            BlockPlan { index, current, new, source: BlockSource::Backup, changes }
         };
         Self::of(attached, BlockIndex::ALL.map(block), image)
     }
@@ -242,8 +241,7 @@ fn kept_block(index: BlockIndex, unit: &UnitBlocks, backup: Option<&Backup>) -> 
     if let Some(block) = backup.and_then(|backup| backup.block(index).ok()) {
         return Some((block, BlockSource::Backup));
     }
-    let bytes = unit[usize::from(index.number())]?;
-    let block = ConfigBlock::parse(index, &bytes).ok()?;
+    let block = ConfigBlock::parse(index, index.of(unit).as_ref()?).ok()?;
     Some((block, BlockSource::Unit))
 }
 

@@ -49,8 +49,8 @@ pub struct InvokedCommand {
     pub writes: Writes,
     /// The image that it writes, alone; `None` if that is in no file of its own.
     pub image: Option<ImageRef>,
-    /// The backup that provided the configuration blocks, if one did.
-    pub config_from: Option<PathBuf>,
+    /// Whether it names a backup that provides the configuration blocks.
+    pub names_blocks: bool,
     /// Whether it backs the unit up first.
     pub backs_up: bool,
 }
@@ -315,7 +315,7 @@ impl WrittenUnit {
         let writes_fields = self.invoked.writes == Writes::Fields;
         let (mut certain, mut doubtful) = (Vec::new(), Vec::new());
         // Offers are for a run without the unit's own blocks.
-        if self.backup.is_none() && self.invoked.config_from.is_none() {
+        if self.backup.is_none() && !self.invoked.names_blocks {
             (certain, doubtful) = self.offers.iter().cloned().partition(NextStep::is_sure);
         }
         let mut steps = Vec::new();
@@ -380,13 +380,13 @@ impl WrittenUnit {
     }
 
     fn again(&self, why: Why, backup: BackupFirst) -> NextStep {
-        let InvokedCommand { writes, config_from, backs_up, .. } = &*self.invoked;
+        let InvokedCommand { writes, names_blocks, backs_up, .. } = &*self.invoked;
         let backup = if *backs_up { backup } else { BackupFirst::No };
         let is_unwritten = matches!(self.left, StoppedState::Untouched | StoppedState::Unprotected);
         let act = match &self.backup {
             // The fields are set on the unit as it was.
             _ if is_unwritten || why == Why::SetAgain => self.later.now(backup),
-            Some(folder) if *writes == Writes::Image && config_from.is_none() => {
+            Some(folder) if *writes == Writes::Image && !names_blocks => {
                 self.later.with_blocks_from(folder.clone(), backup)
             }
             _ => self.later.again(backup),
@@ -530,7 +530,12 @@ mod tests {
             left: StoppedState::Incomplete,
             backup: None,
             restoring: None,
-            invoked: Arc::new(InvokedCommand { writes: Writes::Image, image: None, config_from: None, backs_up: true }),
+            invoked: Arc::new(InvokedCommand {
+                writes: Writes::Image,
+                image: None,
+                names_blocks: false,
+                backs_up: true,
+            }),
             later: LaterCommands::default(),
             offers: Vec::new(),
             set_faults: Vec::new(),

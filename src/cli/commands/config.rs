@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::flash::access::UnitBlocks;
+use crate::flash::access;
 use crate::flash::examined::NewFirmware;
-use crate::flash::observe::{self, Observation};
-use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::Writes;
-use crate::image::Images;
+use crate::flash::observe;
+use crate::flash::wanted::Wanted;
 use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::question;
 use crate::unit::NoUnit;
+use asm2464::AnyFailure;
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image, known_blocks};
-use asm2464::{AnyFailure, Failure, Kind};
+use asm2464::firmware::{ConfigBlock, ConfigField, Image, known_blocks};
 use asm2464_host::bridge::UnitInfo;
 use serde::Serialize;
 
@@ -112,20 +110,6 @@ pub fn run(command: &ConfigCommand, context: &Context) -> Result<Exit, AnyFailur
     }
 }
 
-/// Returns a unit's blocks, after checking their frames.
-fn read(device: &str, state: BridgeState, blocks: &UnitBlocks) -> Result<[ConfigBlock; 2], AnyFailure> {
-    let one = |index: BlockIndex| -> Result<ConfigBlock, AnyFailure> {
-        let number = index.number();
-        let Some(bytes) = blocks[usize::from(number)] else {
-            let label = Kind::Refused.code("asmpatch::config::no_block");
-            let message = format!("{device}: can't read configuration block {number}: the unit runs its {state}");
-            return Err(Failure::new(label, message).into());
-        };
-        ConfigBlock::parse(index, &bytes).map_err(|damage| AnyFailure::from(damage).about(device))
-    };
-    Ok([one(BlockIndex::Zero)?, one(BlockIndex::One)?])
-}
-
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct ConfigJson<'a> {
@@ -167,8 +151,8 @@ fn get(field: Option<ConfigField>, port: &PortArgs, json: bool) -> Result<Exit, 
     let (_recording, mut port) = port.open()?;
     let device = port.location().to_string();
     let (unit, blocks) = observe::configuration(&mut *port, interrupt)?;
-    let blocks = read(&device, unit.state, &blocks)?;
-    let value = |field: ConfigField| ConfigValue::of(&blocks[usize::from(field.block().number())], field);
+    let blocks = access::parsed(&blocks, &unit)?;
+    let value = |field: ConfigField| ConfigValue::of(field.block().of(&blocks), field);
     if json {
         let shown = field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
         let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
@@ -195,38 +179,22 @@ fn get(field: Option<ConfigField>, port: &PortArgs, json: bool) -> Result<Exit, 
 
 fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
+    let mut changes = ConfigEdits::default();
+    for edit in edits {
+        changes.set(edit.field, edit.value.clone());
+    }
+    let wanted = Wanted::Fields(changes);
     let mut writing_run = WritingRun::open(writing, Choice::default(), context)?;
-    let Some(mut unit) = writing_run.examine(|seen| plan(seen, edits, &images)).pop() else {
+    let Some(mut unit) = writing_run.examine(&wanted, &images).pop() else {
         return Err(NoUnit::now().into());
     };
     let examined = unit.examined?;
     let proof = images.prove(&Image::parse(&examined.plan.file)?)?;
     unit.examined = Ok(examined);
     let source = format!("the unit's own, SHA-256 {}", context.digest(&proof.known.sha256));
-    let subject = NewFirmware {
-        proof,
-        unknown: None,
-        from_virtual: false,
-        serial_given: edits.iter().any(|edit| edit.field == ConfigField::Serial),
-    };
-    let job = writing_run.job(subject, images, source, writing.invoked(Writes::Fields, None, None))?;
+    let subject = NewFirmware::of(proof, None, [], wanted.gives_serial());
+    let job = writing_run.job(wanted, subject, images, source, None)?;
     writing_run.carry_out(vec![unit], &job)
-}
-
-/// Plans to write the unit's own firmware and blocks, with the edits applied.
-fn plan(seen: &Observation, edits: &[Edit], images: &Images) -> Result<FlashPlan, AnyFailure> {
-    let device = seen.attached.location.to_string();
-    read(&device, seen.attached.state, &seen.blocks)?;
-    let image = seen.running.image().ok_or_else(|| {
-        let label = Kind::Refused.code("asmpatch::config::no_firmware");
-        Failure::new(label, format!("{device}: the unit's flash has no firmware that passes the chip's checks"))
-    })?;
-    let proof = images.prove(&image)?;
-    let mut changes = ConfigEdits::default();
-    for edit in edits {
-        changes.set(edit.field, edit.value.clone());
-    }
-    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, None, &proof, |blocks| changes.apply(blocks))?)
 }
 
 #[cfg(test)]

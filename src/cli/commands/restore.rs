@@ -7,8 +7,8 @@ use crate::flash::backup_folder;
 use crate::flash::backup_folder::FiledBackup;
 use crate::flash::error::BackupFolderError;
 use crate::flash::examined::NewFirmware;
-use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::{ImageRef, NextStep, Writes};
+use crate::flash::recovery::{ImageRef, NextStep};
+use crate::flash::wanted::Wanted;
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
@@ -136,7 +136,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let proof = images.prove(&image)?;
     // What a unit ran, it may run again.
     let unknown = if folder.is_file() { unknown_in_copy(&proof, &images) } else { None };
-    let subject = NewFirmware::of(Arc::clone(&proof), unknown, [unit]);
+    let subject = NewFirmware::of(Arc::clone(&proof), unknown, [unit], false);
     let source = format!(
         "{}: backup of {} ({}), serial {}",
         folder.shown(),
@@ -146,9 +146,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     );
     // Of a copy of a flash, commands take the image in its first slot.
     let image = if folder.is_file() { folder.clone() } else { folder.join(backup_folder::FIRMWARE) };
-    let invoked = args.writing.invoked(Writes::Backup, Some(ImageRef::File(image)), None);
-    let job = writing_run.job(subject, images, source, invoked)?;
-    let units = writing_run.examine(|seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &proof)));
+    let wanted = Wanted::Backup(Box::new(backup), proof);
+    let units = writing_run.examine(&wanted, &images);
+    let job = writing_run.job(wanted, subject, images, source, Some(ImageRef::File(image)))?;
     writing_run.carry_out(units, &job)
 }
 

@@ -68,7 +68,7 @@ impl FiledBackup {
 
     /// The block's part of what tells its unit apart; `None` if the block is not valid.
     pub fn block(&self, index: BlockIndex) -> Option<ConfigBlock> {
-        ConfigBlock::parse(index, &self.blocks[usize::from(index.number())]).ok()
+        ConfigBlock::parse(index, index.of(&self.blocks).as_slice()).ok()
     }
 
     /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.

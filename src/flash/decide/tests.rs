@@ -55,8 +55,8 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
 
 fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> FlashPlan {
     let block = |index: BlockIndex| {
-        let at = usize::from(index.number());
-        BlockPlan { index, current: seen.blocks[at], new: new[at], source, changes: Vec::new() }
+        let (current, new) = (*index.of(&seen.blocks), *index.of(&new));
+        BlockPlan { index, current, new, source, changes: Vec::new() }
     };
     FlashPlan {
         attached: seen.attached.clone(),
@@ -192,10 +192,10 @@ fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
     let practice_subject = subject_of(&practice::image(), Rewritable::Yes);
     let of_backup = |device: &str| {
         let unit = BackedUpUnit { device: device.into(), ..sample_backup().unit };
-        NewFirmware::of(subject().proof, None, [&unit])
+        NewFirmware::of(subject().proof, None, [&unit], false)
     };
     let backup_subject = of_backup("virtual:b");
-    let from_a_dock = [of_backup("3-1.2"), NewFirmware::of(subject().proof, None, [])];
+    let from_a_dock = [of_backup("3-1.2"), NewFirmware::of(subject().proof, None, [], false)];
     assert!(from_a_dock.iter().all(|subject| !subject.from_virtual), "a dock's backup has run on silicon");
     let unknown_subject = subject_of(&sample_image(0), Rewritable::Unknown);
     for (subject, why, on_virtual) in [

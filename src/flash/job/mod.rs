@@ -30,7 +30,9 @@ use super::plan::FlashPlan;
 use super::recovery::{Act, BackupFirst, FlashFailure, InvokedCommand, LaterCommands, NextStep, Why, Writes};
 use super::run::{FlashOptions, FlashReport};
 use super::serials::SerialSeries;
+use super::wanted::{Wanted, WantedImage};
 use crate::advice::Applicability;
+use crate::bench::BenchReport;
 use crate::devices::Devices;
 use crate::failure::fenced;
 use crate::image::Images;
@@ -99,6 +101,8 @@ pub enum WriteQuestion<'a> {
 
 /// What a command writes to its units, and how.
 pub struct FlashJob {
+    /// What the command wants.
+    pub wanted: Wanted,
     /// The image, and where it comes from.
     pub subject: NewFirmware,
     /// What is known of images in this run.
@@ -151,8 +155,8 @@ pub struct FlashUnit {
     pub later: LaterCommands,
     /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<NextStep>,
-    /// Whether it was measured after the write.
-    pub is_measured: bool,
+    /// The self-test after the write, if there was one.
+    pub test: Option<Result<BenchReport, AnyFailure>>,
 }
 
 impl FlashUnit {
@@ -163,7 +167,7 @@ impl FlashUnit {
             Err(failure) => (None, UnitOutcome::Refused(failure)),
         };
         let (terms, later, instead) = (Terms::default(), LaterCommands::default(), Vec::new());
-        Self { device, port, examined, terms, outcome, later, instead, is_measured: false }
+        Self { device, port, examined, terms, outcome, later, instead, test: None }
     }
 
     /// Whether it will be written.
@@ -210,7 +214,7 @@ impl FlashUnit {
             return Vec::new();
         }
         let mut next = vec![NextStep::new(Why::CanStart, Act::Doctor)];
-        if !self.is_measured {
+        if !matches!(self.test, Some(Ok(_))) {
             next.push(NextStep::new(Why::Measure, Act::Bench));
         }
         next
@@ -249,12 +253,13 @@ pub type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
 /// Examines all units at once and makes their plans.
 pub fn examine(
     ports: Vec<NamedPort>,
+    wanted: &Wanted,
+    images: &Images,
     interrupt: Interrupt<'static>,
-    make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
 ) -> Vec<FoundUnit> {
     let look_at = |port: &mut dyn Port| {
         let seen = Observation::of(port, interrupt)?;
-        let plan = make(&seen)?;
+        let plan = wanted.plan(&seen, images)?;
         Ok(Examined::new(seen, plan))
     };
     let named = ports.into_iter().map(|(device, found)| (device.clone(), (device, found))).collect();
@@ -269,17 +274,12 @@ pub fn examine(
 }
 
 impl FlashJob {
-    /// Gives each unit that was examined the next serial number of a series, which no backup and no other unit has.
-    /// `make` plans again with it. A unit for which no number is left will be refused.
+    /// Plans again for each unit that was examined, with the next serial number of a series, which no backup and no other
+    /// unit has. One for which no number is left is refused.
     ///
     /// # Errors
     /// Fails if a folder of earlier backups can't be read.
-    pub fn number(
-        &self,
-        units: &mut [FoundUnit],
-        series: &SerialSeries,
-        make: impl Fn(&Observation, &str) -> Result<FlashPlan, AnyFailure>,
-    ) -> Result<(), AnyFailure> {
+    fn number(&self, units: &mut [FoundUnit], image: &WantedImage, series: &SerialSeries) -> Result<(), AnyFailure> {
         let Filed { backups, unread } = self.earlier_backups.search();
         if let Some(unread) = unread.iter().find(|unread| unread.kind == UnreadKind::Folder) {
             return Err(unread.failure().into());
@@ -294,7 +294,7 @@ impl FlashJob {
         for (FoundUnit { device, examined, .. }, serial) in examined.zip(serials) {
             let Ok(Examined { seen, .. }) = examined else { continue };
             let plan = match serial {
-                Some(serial) => make(seen, &serial),
+                Some(serial) => image.plan(seen, Some(&serial)).map_err(AnyFailure::from),
                 None => Err(no_serial_left(device, series)),
             };
             *examined = plan.map(|plan| Examined::new(seen.clone(), plan));
@@ -302,11 +302,17 @@ impl FlashJob {
         Ok(())
     }
 
-    /// Decides about each unit. One that could not be examined is refused.
+    /// Decides about each unit that was examined. Those of a series get their numbers first.
     ///
     /// # Errors
-    /// Fails on Ctrl-C. A refusal of one unit goes into its outcome.
+    /// Fails on Ctrl-C, and if no series can be given because earlier backups can't be read. A refusal of one unit goes
+    /// into its outcome.
     pub fn decide(&self, mut found: Vec<FoundUnit>) -> Result<Vec<FlashUnit>, AnyFailure> {
+        if let Wanted::Image(image) = &self.wanted
+            && let Some(series) = &image.series
+        {
+            self.number(&mut found, image, series)?;
+        }
         let connected = neighbours(&found, unit::list(&self.devices));
         let mut all: Vec<UnitInfo> = examined(&found).map(|unit| unit.seen.attached.clone()).collect();
         all.extend(connected.iter().flatten().cloned());
@@ -414,8 +420,8 @@ impl FlashJob {
         for permissions in [&mut later.now, &mut later.with_blocks] {
             permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
         }
-        let InvokedCommand { writes, config_from, .. } = &*self.invoked;
-        let has_blocks = config_from.is_some() || *writes == Writes::Backup;
+        let InvokedCommand { writes, names_blocks, .. } = &*self.invoked;
+        let has_blocks = *names_blocks || *writes == Writes::Backup;
         let without = later.now(BackupFirst::No);
         if has_blocks && !is_at_stake {
             return vec![NextStep::new(Why::WithoutBackup, without)];

@@ -20,6 +20,7 @@ use super::super::fitting::Fit;
 use super::super::fitting::tests::sample_filed;
 use super::super::progress::{FlashProgress, FlashStep, StoppedState};
 use super::super::recovery::{FlashFailure, ImageRef, WrittenUnit};
+use super::super::wanted;
 use super::*;
 use crate::advice::Hands;
 use crate::image::{Rewritable, samples};
@@ -36,14 +37,15 @@ fn follow(units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>> {
 fn job(writes: Writes, names_blocks: bool) -> FlashJob {
     let proof = samples::proof(&practice::image(), Rewritable::Yes);
     FlashJob {
+        wanted: practice_image(),
         subject: NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false },
-        images: crate::embedded::patches().unwrap().into(),
+        images: images(),
         runtime: crate::embedded::runtime().unwrap(),
         source: String::new(),
         invoked: Arc::new(InvokedCommand {
             writes,
             image: Some(ImageRef::File("fw.bin".into())),
-            config_from: names_blocks.then(|| "blocks".into()),
+            names_blocks,
             backs_up: true,
         }),
         devices: Arc::new(Devices::shipped()),
@@ -72,7 +74,7 @@ fn allowing(allowed: Allowed) -> FlashJob {
 /// Examines the unit at a port.
 fn examined_at(port: VirtualPort) -> Vec<FoundUnit> {
     let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(port)));
-    examine(vec![port], Interrupt::never(), plan)
+    examine(vec![port], &practice_image(), &images(), Interrupt::never())
 }
 
 fn unit_in_its_boot_loader() -> VirtualPort {
@@ -83,15 +85,12 @@ fn blank_board() -> VirtualPort {
     virtual_port("factory = 'erased'\n")
 }
 
-fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
-    Ok(FlashPlan::flash(
-        seen.attached.clone(),
-        seen.blocks,
-        None,
-        None,
-        &samples::proof(&practice::image(), Rewritable::Yes),
-        |_| Ok(()),
-    )?)
+fn practice_image() -> Wanted {
+    Wanted::Image(Box::new(wanted::tests::practice_image()))
+}
+
+fn images() -> Images {
+    crate::embedded::patches().unwrap().into()
 }
 
 /// A unit in its boot loader that was examined.
@@ -108,7 +107,7 @@ fn unit_with(outcome: UnitOutcome) -> FlashUnit {
         outcome,
         later: LaterCommands::default(),
         instead: Vec::new(),
-        is_measured: false,
+        test: None,
     }
 }
 
@@ -189,16 +188,11 @@ fn a_backup_that_can_not_be_read_counts_as_one_that_may_be_the_units_own() {
 #[test]
 fn a_number_in_the_name_of_a_backup_that_can_not_be_read_is_taken() {
     let home = damaged_backup();
-    let job = FlashJob { earlier_backups: places(home.path()), ..allowing(Allowed::default()) };
-    let mut units = examined_at(unit_in_its_boot_loader());
-    let given = std::sync::Mutex::new(Vec::new());
-    let plan = units[0].examined.as_ref().unwrap().plan.clone();
-    let make = |_: &Observation, serial: &str| {
-        given.lock().unwrap().push(serial.to_owned());
-        Ok(plan.clone())
-    };
-    job.number(&mut units, &"RACK-01".parse().unwrap(), make).unwrap();
-    assert_eq!(*given.lock().unwrap(), ["RACK-02"]);
+    let series = Some("RACK-01".parse().unwrap());
+    let wanted = Wanted::Image(Box::new(WantedImage { series, ..wanted::tests::practice_image() }));
+    let job = FlashJob { earlier_backups: places(home.path()), wanted, ..allowing(Allowed::default()) };
+    let units = job.decide(examined_at(unit_in_its_boot_loader())).unwrap();
+    assert_eq!(units[0].examined.as_ref().unwrap().plan.serial().as_deref(), Some("RACK-02"));
 }
 
 #[test]

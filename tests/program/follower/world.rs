@@ -149,7 +149,7 @@ fn marks_in(flash: &[u8]) -> BTreeSet<Mark> {
     for block in blocks.filter_map(|(index, bytes)| block(index, bytes)) {
         let known = known_blocks();
         for field in OWN.into_iter().filter(|field| field.block() == block.index()) {
-            if known[usize::from(field.block().number())].field(field) == block.field(field) {
+            if field.block().of(&known).field(field) == block.field(field) {
                 continue;
             }
             let value = match field {

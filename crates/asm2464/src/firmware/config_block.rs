@@ -41,6 +41,15 @@ impl BlockIndex {
         self as u8
     }
 
+    /// Returns what belongs to this block, of what belongs to each.
+    pub const fn of<T>(self, each: &[T; 2]) -> &T {
+        let [zero, one] = each;
+        match self {
+            Self::Zero => zero,
+            Self::One => one,
+        }
+    }
+
     /// Returns the block's magic, the byte at 0x7E.
     pub const fn magic(self) -> u8 {
         match self {

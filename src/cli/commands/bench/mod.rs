@@ -349,9 +349,6 @@ impl Progress<BenchEvent> for ShownProgress<'_> {
     }
 }
 
-/// A unit's self-test after a write; `None` if there was none.
-pub type SelfTest = Option<Result<BenchReport, AnyFailure>>;
-
 /// Measures a unit that came back after a flash: a short bench of READ(16) against E4. `writes` says whether its vendor
 /// firmware answers WRITE(16). Only reads if an SSD could be behind the bridge.
 ///

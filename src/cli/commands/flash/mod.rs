@@ -19,21 +19,19 @@ use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
 
 use crate::failure::in_file;
-use crate::flash::backup::Backup;
-use crate::flash::backup_folder::{self, FiledBackup};
+use crate::flash::backup_folder;
 use crate::flash::consent::{Allowed, Waiver, Waivers};
-use crate::flash::examined::{NewFirmware, UnknownImage};
-use crate::flash::identity::neutral_blocks;
-use crate::flash::observe::Observation;
-use crate::flash::plan::{ChosenSerial, FlashPlan, needs_stand_in};
-use crate::flash::recovery::{ImageRef, InvokedCommand, Writes};
+use crate::flash::error::BackupFolderError;
+use crate::flash::examined::UnknownImage;
+use crate::flash::job::FlashJob;
 use crate::flash::serials::SerialSeries;
+use crate::flash::wanted::{Wanted, WantedImage};
 use crate::image::{Firmware, Images, OpenImage, Proof};
 use crate::patch::{ConfigEdits, Expectations, Receipt, Verification};
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, Image};
+use asm2464::firmware::{BridgeState, Image};
 use asm2464::{AnyFailure, Failure, Kind};
 pub use screen::Screen;
 pub use show::SSD_LOST;
@@ -166,16 +164,6 @@ pub struct WritingArgs {
 }
 
 impl WritingArgs {
-    /// Returns the command as far as the steps after it depend on it.
-    pub fn invoked(
-        &self,
-        writes: Writes,
-        image: Option<ImageRef>,
-        config_from: Option<PathBuf>,
-    ) -> Arc<InvokedCommand> {
-        Arc::new(InvokedCommand { writes, image, config_from, backs_up: !self.no_backup })
-    }
-
     fn allowed(&self) -> Allowed {
         Allowed {
             no_backup: self.no_backup,
@@ -235,81 +223,29 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
         None => Vec::new(),
     };
-    let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
-    let subject = args.subject(proof, unknown, blocks_from.as_ref(), beside.as_ref());
+    let wanted = args.wanted(proof, edits)?;
+    let subject = wanted.subject(unknown, beside.as_ref());
+    let wanted = Wanted::Image(Box::new(wanted));
 
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let mut writing_run = WritingRun::open(&args.writing, choice, context)?;
-    let invoked = args.writing.invoked(Writes::Image, Some(named), args.config_from.clone());
-    let mut job = writing_run.job(subject, images, source, invoked)?;
-    job.beside = beside;
-    let plan =
-        |seen: &Observation, next: Option<&str>| args.plan(seen, next, blocks_from.as_ref(), &job.subject, &edits);
-    let mut units = writing_run.examine(|seen| plan(seen, None));
-    if let Some(series) = &args.serials {
-        job.number(&mut units, series, |seen, serial| plan(seen, Some(serial)))?;
-    }
-    writing_run.carry_out(units, &job)
+    let units = writing_run.examine(&wanted, &images);
+    let job = writing_run.job(wanted, subject, images, source, Some(named))?;
+    writing_run.carry_out(units, &FlashJob { beside, ..job })
 }
 
 impl Args {
-    /// What is written: the image, which may be a backup's (`beside`), with the blocks of another one.
-    fn subject(
-        &self,
-        proof: Arc<Proof>,
-        unknown: Option<UnknownImage>,
-        blocks_from: Option<&Backup>,
-        beside: Option<&FiledBackup>,
-    ) -> NewFirmware {
-        let units = blocks_from.map(|backup| &backup.unit).into_iter().chain(beside.map(|backup| &backup.unit));
-        let serial_given = self.serial.is_some() || self.serials.is_some();
-        NewFirmware { serial_given, ..NewFirmware::of(proof, unknown, units) }
-    }
-
-    /// Plans to write the image to a unit, with the next serial number of the series, if there is one. A stock image
-    /// gets a neutral identity where there are no blocks: a serial number that is drawn for it stays the unit's in
-    /// every command that is printed.
-    fn plan(
-        &self,
-        seen: &Observation,
-        next: Option<&str>,
-        blocks_from: Option<&Backup>,
-        subject: &NewFirmware,
-        edits: &[ConfigEdits],
-    ) -> Result<FlashPlan, AnyFailure> {
-        let given = next.or(self.serial.as_deref());
-        // Open firmware shows the chip's serial number.
-        let is_block_0s = seen.attached.state != BridgeState::OpenFirmware;
-        let shown = if is_block_0s { seen.attached.serial() } else { "" };
-        let is_neutral = subject.firmware().is_unpatched() && needs_stand_in(&seen.blocks, blocks_from);
-        let neutral = if is_neutral { Some(neutral_blocks(shown, given)?) } else { None };
-        let edit = |blocks: &mut [ConfigBlock; 2]| self.edit(edits, given, blocks);
-        let (attached, proof) = (seen.attached.clone(), &subject.proof);
-        let mut plan = FlashPlan::flash(attached, seen.blocks, blocks_from, neutral, proof, edit)?;
-        // What the unit shows may be gone when the command is run again.
-        let yields = given.is_none() && plan.blocks[0].source.stands_in() && !plan.has_known_serial();
-        if yields || next.is_some() {
-            plan.chosen_serial = plan.serial().map(|text| ChosenSerial { text, yields });
-        }
-        Ok(plan)
-    }
-
-    /// Makes the image's changes and those of the options in the blocks.
+    /// What the options want beside the image, which needs these changes of the configuration.
     ///
     /// # Errors
-    /// Fails if the serial number does not fit.
-    fn edit(&self, edits: &[ConfigEdits], serial: Option<&str>, blocks: &mut [ConfigBlock; 2]) -> Result<(), Failure> {
-        if self.stock_identity {
-            blocks[0].set_stock_identity()?;
-        } else {
-            edits.iter().try_for_each(|edits| edits.apply(blocks))?;
-        }
-        match serial {
-            Some(serial) => blocks[0].set_text(ConfigField::Serial, serial),
-            None => Ok(()),
-        }
+    /// If the backup that provides the blocks can't be read.
+    fn wanted(&self, proof: Arc<Proof>, edits: Vec<ConfigEdits>) -> Result<WantedImage, BackupFolderError> {
+        let Self { config_from, stock_identity, serial, serials, .. } = self;
+        let blocks_from = config_from.as_deref().map(backup_folder::load_any).transpose()?;
+        let (serial, series) = (serial.clone(), serials.clone());
+        Ok(WantedImage { proof, blocks_from, stock_identity: *stock_identity, edits, serial, series })
     }
 }
 
@@ -379,59 +315,9 @@ fn unverified(file: &Path, why: &str) -> Failure {
 mod tests {
     use asm2464::firmware::Part;
     use asm2464_chip::practice;
-    use asm2464_host::bridge::UnitInfo;
-    use clap::FromArgMatches as _;
 
     use super::*;
-    use crate::flash::backup::tests::sample_backup;
-    use crate::flash::fitting::tests::sample_filed;
-    use crate::flash::observe::ObservedFirmware;
-    use crate::image::{Rewritable, samples};
-    use crate::tests::unit;
-    use crate::unit::facts::Asked;
-
-    /// The arguments of `asmpatch flash 240417` with these options.
-    fn parsed(options: &[&str]) -> Args {
-        let words = ["asmpatch", "flash", "240417"].iter().chain(options);
-        let matches = crate::cli::command().try_get_matches_from(words).unwrap();
-        Args::from_arg_matches(matches.subcommand().unwrap().1).unwrap()
-    }
-
-    #[test]
-    fn what_is_of_a_virtual_unit_is_known_whether_it_is_the_image_or_the_blocks_and_so_is_a_number_that_was_given() {
-        let subject = |options: &[&str], blocks_from: Option<&Backup>, beside: Option<&FiledBackup>| {
-            let proof = samples::proof(&practice::image(), Rewritable::Yes);
-            let NewFirmware { from_virtual, serial_given, .. } =
-                parsed(options).subject(proof, None, blocks_from, beside);
-            (from_virtual, serial_given)
-        };
-        let (dock, mut software) = (sample_backup(), sample_backup());
-        software.unit.device = "virtual:u".to_owned();
-        let beside = |backup: &Backup| FiledBackup { unit: backup.unit.clone(), ..sample_filed() };
-        assert_eq!(subject(&[], Some(&dock), Some(&beside(&dock))), (false, false));
-        assert_eq!(subject(&[], Some(&software), None), (true, false));
-        assert_eq!(subject(&[], None, Some(&beside(&software))), (true, false));
-        assert_eq!(subject(&["--serial", "LAB-07"], None, None), (false, true));
-        assert_eq!(subject(&["--serials", "LAB-07"], None, None), (false, true));
-    }
-
-    /// The serial number that a unit gets that has lost its blocks and shows `LAB-07`.
-    fn serial_without_blocks(state: BridgeState) -> String {
-        let args = parsed(&[]);
-        let attached = UnitInfo { state, ..unit("9-9", "LAB-07") };
-        let running = ObservedFirmware { state, version: None, parts: None, e4_extension: None, storage: None };
-        let seen =
-            Observation { attached, blocks: [None, None], running, tree: Asked::NotAsked, is_disk_checked: true };
-        let proof = samples::proof(&practice::image(), Rewritable::Yes);
-        let subject = NewFirmware { proof, unknown: None, from_virtual: false, serial_given: false };
-        args.plan(&seen, None, None, &subject, &[]).unwrap().serial().unwrap()
-    }
-
-    #[test]
-    fn a_lost_block_0_gets_the_serial_that_its_boot_loader_shows_and_not_the_chips() {
-        assert_eq!(serial_without_blocks(BridgeState::BootLoader), "LAB-07");
-        assert_ne!(serial_without_blocks(BridgeState::OpenFirmware), "LAB-07");
-    }
+    use crate::image::samples;
 
     #[test]
     fn open_firmware_that_is_too_long_is_refused_for_that_and_not_as_unknown() {

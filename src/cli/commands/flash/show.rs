@@ -28,7 +28,6 @@ use serde::Serialize;
 
 use super::steps::{self, WordedStep};
 use super::summary::UnitResult;
-use crate::cli::commands::bench::SelfTest;
 use crate::cli::words::errors::{self, ErrorJson};
 use crate::cli::words::invocation::Invocation;
 use crate::cli::words::{print, table};
@@ -474,19 +473,17 @@ struct UnitErrorJson {
 /// `declined` is why the accepted units were not written: the answer to the question.
 pub fn json(
     units: &[FlashUnit],
-    tests: &[SelfTest],
     job: &FlashJob,
     dry_run: bool,
     invocation: &Invocation,
     declined: Option<&AnyFailure>,
 ) {
-    let of_unit = |(unit, test)| unit_json(unit, test, job, dry_run, invocation, declined);
-    print::json_each(&units.iter().zip(tests).map(of_unit).collect::<Vec<_>>());
+    let of_unit = |unit| unit_json(unit, job, dry_run, invocation, declined);
+    print::json_each(&units.iter().map(of_unit).collect::<Vec<_>>());
 }
 
 fn unit_json<'a>(
     unit: &'a FlashUnit,
-    test: &'a SelfTest,
     job: &'a FlashJob,
     dry_run: bool,
     invocation: &Invocation,
@@ -533,7 +530,7 @@ fn unit_json<'a>(
         UnitAndFirmware { unit, firmware }
     });
     let is_in_flash = matches!(unit.outcome, UnitOutcome::Unchanged | UnitOutcome::Written(_));
-    let self_test = test.as_ref().map(Result::as_ref);
+    let self_test = unit.test.as_ref().map(Result::as_ref);
     UnitJson {
         device: &unit.device,
         ok: error.is_none(),

@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn invoked(writes: Writes) -> InvokedCommand {
-        InvokedCommand { writes, image: None, config_from: None, backs_up: true }
+        InvokedCommand { writes, image: None, names_blocks: false, backs_up: true }
     }
 
     /// A unit that a run of a command with these writes left in this state.
@@ -658,10 +658,9 @@ mod tests {
     #[test]
     fn earlier_backups_are_offered_only_to_a_run_that_has_no_blocks_of_the_unit() {
         let offer = earlier(Fit::Certain);
-        for (config_from, backup, is_offered) in
-            [(None, None, true), (Some("c".into()), None, false), (None, Some("b"), false)]
+        for (names_blocks, backup, is_offered) in [(false, None, true), (true, None, false), (false, Some("b"), false)]
         {
-            let invoked = Arc::new(InvokedCommand { config_from, ..invoked(Writes::Image) });
+            let invoked = Arc::new(InvokedCommand { names_blocks, ..invoked(Writes::Image) });
             let unit = unit(StoppedState::Incomplete, Writes::Image, backup);
             let unit = WrittenUnit { offers: vec![offer.clone()], invoked, ..unit };
             let failure = FlashFailure::new(Interrupted.into(), unit, BackupFirst::AsGiven);

@@ -11,12 +11,12 @@ use crate::flash::backup_folder::{BackupPlaces, Filed};
 use crate::flash::examined::{Examined, NewFirmware};
 use crate::flash::fitting::{self, Fit};
 use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOutcome, WriteQuestion};
-use crate::flash::observe::{self, Observation};
+use crate::flash::observe;
 use crate::flash::offers;
-use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{InvokedCommand, NextStep, Writes, WrittenUnit};
+use crate::flash::recovery::{ImageRef, InvokedCommand, NextStep, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
+use crate::flash::wanted::Wanted;
 use crate::image::{Firmware, Images};
 use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
@@ -29,7 +29,7 @@ use super::held;
 use super::screen::Screen;
 use super::steps::{self, WordedStep};
 use super::{WritingArgs, show, summary};
-use crate::cli::commands::bench::{self, SelfTest};
+use crate::cli::commands::bench;
 use crate::cli::given::arguments::{self, Recording, named_ports, opened};
 use crate::cli::given::context::{Context, Deadlines, Left};
 use crate::cli::words::advice_part::AdvicePart;
@@ -89,16 +89,17 @@ impl<'a> WritingRun<'a> {
         Ok(Self { args, context, recording, choice, devices, ports, interrupt })
     }
 
-    /// Returns what is written to the units, by the command's options.
+    /// Returns what is written to the units, by the command's options. `image` is the image as the command names it.
     ///
     /// # Errors
     /// If there is no place for backups, or the embedded list of what runtimes open is wrong.
     pub fn job(
         &self,
+        wanted: Wanted,
         subject: NewFirmware,
         images: Images,
         source: String,
-        invoked: Arc<InvokedCommand>,
+        image: Option<ImageRef>,
     ) -> Result<FlashJob, AnyFailure> {
         let args = self.args;
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
@@ -108,7 +109,13 @@ impl<'a> WritingRun<'a> {
             images,
             runtime: crate::embedded::runtime()?,
             source,
-            invoked,
+            invoked: Arc::new(InvokedCommand {
+                writes: wanted.writes(),
+                image,
+                names_blocks: wanted.names_blocks(),
+                backs_up: !args.no_backup,
+            }),
+            wanted,
             devices: Arc::clone(&self.devices),
             allowed: args.allowed(),
             all_or_none: self.choice.all_or_none,
@@ -167,8 +174,8 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Examines all units at once and makes their plans.
-    pub fn examine(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<FoundUnit> {
-        job::examine(std::mem::take(&mut self.ports), self.interrupt, make)
+    pub fn examine(&mut self, wanted: &Wanted, images: &Images) -> Vec<FoundUnit> {
+        job::examine(std::mem::take(&mut self.ports), wanted, images, self.interrupt)
     }
 
     /// Decides, shows, asks, writes the accepted units all at once, and reports each.
@@ -184,12 +191,11 @@ impl<'a> WritingRun<'a> {
         if self.args.dry_run && !self.args.json {
             outln!("dry run: nothing was written");
         }
-        let mut tests: Vec<SelfTest> = units.iter().map(|_| None).collect();
         if self.choice.bench && answer.is_ok() {
-            self.test(&mut units, &mut tests, job);
+            self.test(&mut units, job);
         }
         if self.args.json {
-            show::json(&units, &tests, job, self.args.dry_run, &self.context.invocation, answer.as_ref().err());
+            show::json(&units, job, self.args.dry_run, &self.context.invocation, answer.as_ref().err());
         }
         let several = units.len() > 1;
         let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
@@ -199,11 +205,11 @@ impl<'a> WritingRun<'a> {
         }
         // Everything is written, so Ctrl-C at the question only means no.
         let wants_test = || ask::is_yes(self_test_question(job.subject.firmware()), self.interrupt).unwrap_or(false);
-        if self.offers_test(&units, &tests, job) && wants_test() {
-            self.test(&mut units, &mut tests, job);
+        if self.offers_test(&units, job) && wants_test() {
+            self.test(&mut units, job);
         }
-        for (unit, test) in units.iter().zip(&tests) {
-            exit = exit.max(self.report_test(unit, test, several));
+        for unit in &units {
+            exit = exit.max(self.report_test(unit, several));
         }
         match answer {
             // The array already has this failure, for each unit that would have been written.
@@ -285,21 +291,21 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
-    fn offers_test(&self, units: &[FlashUnit], tests: &[SelfTest], job: &FlashJob) -> bool {
+    fn offers_test(&self, units: &[FlashUnit], job: &FlashJob) -> bool {
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
-        let mut untested = units.iter().zip(tests).filter(|(_, test)| test.is_none());
-        is_asked && job.invoked.writes == Writes::Image && untested.any(|(unit, _)| unit.is_measurable(job))
+        let mut untested = units.iter().filter(|unit| unit.test.is_none());
+        is_asked && job.invoked.writes == Writes::Image && untested.any(|unit| unit.is_measurable(job))
     }
 
     /// Runs the self-test on each unit that has what was wanted, one after the other.
-    fn test(&self, units: &mut [FlashUnit], tests: &mut [SelfTest], job: &FlashJob) {
+    fn test(&self, units: &mut [FlashUnit], job: &FlashJob) {
         let (firmware, devices) = (job.subject.firmware(), &job.devices);
-        for (unit, test) in units.iter_mut().zip(tests) {
+        for unit in units {
             match has_wanted(&unit.outcome, &self.context.invocation) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(failure) => {
-                    *test = Some(Err(failure));
+                    unit.test = Some(Err(failure));
                     continue;
                 }
             }
@@ -315,14 +321,13 @@ impl<'a> WritingRun<'a> {
             }
             let tested = info
                 .and_then(|info| bench::self_test(&info, firmware.answers_writes(), devices, capture, self.context));
-            unit.is_measured = tested.is_ok();
-            *test = Some(tested);
+            unit.test = Some(tested);
         }
     }
 
     /// Prints a unit's self-test, and returns its exit status.
-    fn report_test(&self, unit: &FlashUnit, test: &SelfTest, several: bool) -> Exit {
-        let report = match test {
+    fn report_test(&self, unit: &FlashUnit, several: bool) -> Exit {
+        let report = match &unit.test {
             Some(Ok(report)) => report,
             Some(Err(failure)) => return self.report_of(unit, failure.coded()),
             None => return Exit::Done,

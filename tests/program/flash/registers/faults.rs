@@ -57,7 +57,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let saved = stopped.report.backup.clone().unwrap();
 
         let invoked =
-            Arc::new(InvokedCommand { writes: Writes::Backup, image: None, config_from: None, backs_up: true });
+            Arc::new(InvokedCommand { writes: Writes::Backup, image: None, names_blocks: false, backs_up: true });
         let unit = WrittenUnit {
             location: attached.location.clone(),
             during: stopped.during,

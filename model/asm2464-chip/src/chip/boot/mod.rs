@@ -404,7 +404,7 @@ impl<'i, 'c> BootedUnit<'i, 'c> {
 
     fn reads_blocks(&mut self) -> Result<(), Failed> {
         for index in BlockIndex::ALL {
-            let expected = *self.blocks[usize::from(index.number())].bytes();
+            let expected = *index.of(&self.blocks).bytes();
             let found = self.data_in(Command::ConfigRead(index).cdb(), expected.len());
             self.note("reads a configuration block (E0)", found.and_then(|found| same(&found, &expected)))?;
         }

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::flash::backup_folder;
-use crate::flash::backup_folder::FiledBackup;
+use crate::flash::backup_folder::{self, Filed, FiledBackup};
 use crate::flash::error::BackupFolderError;
 use crate::flash::examined::NewFirmware;
+use crate::flash::fitting::{Fit, fitting};
+use crate::flash::offers;
 use crate::flash::recovery::{ImageRef, NextStep};
 use crate::flash::wanted::Wanted;
 use crate::shell;
@@ -63,15 +64,20 @@ fn is_digits(word: &Path) -> bool {
 /// # Errors
 /// Of kind [`Kind::BadInput`] if there is none, or if the digits name several.
 fn certain_backup(digits: Option<&str>, args: &Args, context: &Context) -> Result<PathBuf, AnyFailure> {
-    let certain = WritingRun::open(&args.writing, Choice::default(), context)?.certain_backups()?;
+    let writing_run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let connected = writing_run.connected();
+    let Filed { backups, .. } = writing_run.backup_places().search();
+    let (attached, blocks) = writing_run.configuration()?;
+    let fitting = fitting(&attached, &blocks, None, &backups, &connected);
+    let certain = fitting.into_iter().filter(|found| found.fit == Fit::Certain).map(|found| found.filed);
     let Some(digits) = digits else {
-        let oldest = certain.into_iter().filter(|backup| backup.written.is_some()).min_by_key(|backup| backup.written);
+        let oldest = certain.filter(|backup| backup.written.is_some()).min_by_key(|backup| backup.written);
         return oldest.map(|backup| backup.folder).ok_or_else(|| {
             let message = "no backup in the places for backups is certainly this unit's";
             Failure::new(Kind::BadInput.code("asmpatch::restore::not_certain"), message).into()
         });
     };
-    let named: Vec<FiledBackup> = certain.into_iter().filter(|backup| backup.has_digits(digits)).collect();
+    let named: Vec<FiledBackup> = certain.filter(|backup| backup.has_digits(digits)).collect();
     match named.as_slice() {
         [] => {
             let message = format!("{digits} is no folder, and names no backup that is certainly this unit's");
@@ -107,9 +113,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
         let own = own_backups(Vec::new(), args, context)?;
         if args.writing.json {
-            print::json_each(&own);
+            print::json_each(&[own]);
         } else {
-            lines(&words(own)).iter().for_each(|line| outln!("{line}"));
+            lines(&own.words()).iter().for_each(|line| outln!("{line}"));
         }
         return Ok(Exit::Done);
     };
@@ -167,37 +173,34 @@ pub(in crate::cli) struct OwnBackupsJson {
 
 impl print::Document for OwnBackupsJson {}
 
-/// Returns the commands that write back what may be a unit's own backups: those in the places for backups and in the
+impl OwnBackupsJson {
+    /// The same as steps, below a line that names the unit.
+    fn words(self) -> Vec<WordedStep> {
+        let Self { device, found, mut recovery } = self;
+        recovery.insert(0, WordedStep::hands(format!("{device}: {found}")));
+        recovery
+    }
+}
+
+/// Returns the commands that write back what may be the unit's own backups: those in the places for backups and in the
 /// folders `beside` what was named.
 ///
 /// # Errors
 /// Fails if the unit can't be read, and on Ctrl-C.
-fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<Vec<OwnBackupsJson>, AnyFailure> {
+fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<OwnBackupsJson, AnyFailure> {
     let images = context.images(PatchDirs::default().load()?);
     let writing_run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let connected = writing_run.connected();
     let places = writing_run.backup_places().and_beside(beside);
-    let filed = places.search();
-    let mut units = Vec::new();
-    for (location, own) in writing_run.own_backups(&filed, &images)? {
-        let found = if own.iter().any(NextStep::uses_backup) {
-            "backups that fit this unit".to_owned()
-        } else {
-            format!("no backup in {} is this unit's own", places.shown())
-        };
-        let recovery = WordedStep::each(&own, &context.invocation.at(&location));
-        units.push(OwnBackupsJson { device: location.to_string(), found, recovery });
-    }
-    Ok(units)
-}
-
-/// The same as steps, each unit's below a line that names it.
-fn words(units: Vec<OwnBackupsJson>) -> Vec<WordedStep> {
-    let mut words = Vec::new();
-    for OwnBackupsJson { device, found, recovery } in units {
-        words.push(WordedStep::hands(format!("{device}: {found}")));
-        words.extend(recovery);
-    }
-    words
+    let (attached, blocks) = writing_run.configuration()?;
+    let own = offers::restores(&attached, &blocks, &places.search(), &connected, &images)?;
+    let found = if own.iter().any(NextStep::uses_backup) {
+        "backups that fit this unit".to_owned()
+    } else {
+        format!("no backup in {} is this unit's own", places.shown())
+    };
+    let recovery = WordedStep::each(&own, &context.invocation.at(&attached.location));
+    Ok(OwnBackupsJson { device: attached.location.to_string(), found, recovery })
 }
 
 /// Returns the error for a folder or a file that is no backup. Its advice has the commands for the unit's own ones: those
@@ -205,7 +208,7 @@ fn words(units: Vec<OwnBackupsJson>) -> Vec<WordedStep> {
 fn no_backup(error: BackupFolderError, folder: &Path, args: &Args, context: &Context) -> AnyFailure {
     let beside = vec![folder.to_owned(), folder_of(folder).to_owned()];
     let own = match own_backups(beside, args, context) {
-        Ok(own) => words(own),
+        Ok(own) => own.words(),
         Err(why) if why.kind() == Kind::Interrupted => return why,
         Err(why) => {
             let purpose = format!("asmpatch couldn't look for the unit's own backups: {why}. List those of all units");

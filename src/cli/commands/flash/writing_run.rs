@@ -6,24 +6,22 @@ use std::time::Duration;
 
 use crate::advice::Hands;
 use crate::devices::Devices;
-use crate::flash::backup_folder::FiledBackup;
-use crate::flash::backup_folder::{BackupPlaces, Filed};
+use crate::flash::access::UnitBlocks;
+use crate::flash::backup_folder::BackupPlaces;
 use crate::flash::examined::{Examined, NewFirmware};
-use crate::flash::fitting::{self, Fit};
 use crate::flash::job::{self, FlashJob, FlashUnit, FoundUnit, NamedPort, UnitOutcome, WriteQuestion};
 use crate::flash::observe;
-use crate::flash::offers;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{ImageRef, InvokedCommand, NextStep, Writes, WrittenUnit};
+use crate::flash::recovery::{ImageRef, InvokedCommand, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
 use crate::flash::wanted::Wanted;
 use crate::image::{Firmware, Images};
-use crate::unit::{self, Selector};
+use crate::unit::{self, NoUnit, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Coded, Failure, Kind, Named};
-use asm2464_host::bridge::{Location, Port};
+use asm2464_host::bridge::{Location, Port, UnitInfo};
 
 use super::held;
 use super::screen::Screen;
@@ -142,35 +140,18 @@ impl<'a> WritingRun<'a> {
         self.args.backup_place.places(&units)
     }
 
-    /// Returns the backups that are certainly the units' own.
-    ///
-    /// # Errors
-    /// Fails if a unit can't be read.
-    pub fn certain_backups(self) -> Result<Vec<FiledBackup>, AnyFailure> {
-        let connected = unit::list(&self.devices).unwrap_or_default();
-        let Filed { backups, .. } = self.backup_places().search();
-        let mut certain = Vec::new();
-        for (_, port) in self.ports {
-            let (attached, blocks) = observe::configuration(&mut *port?, self.interrupt)?;
-            let fitting = fitting::fitting(&attached, &blocks, None, &backups, &connected);
-            certain.extend(fitting.into_iter().filter(|found| found.fit == Fit::Certain).map(|found| found.filed));
-        }
-        Ok(certain)
+    /// The units of this host; none if the buses can't be searched.
+    pub fn connected(&self) -> Vec<UnitInfo> {
+        unit::list(&self.devices).unwrap_or_default()
     }
 
-    /// Returns for each unit its port, and the steps that write back what may be its own among these backups.
+    /// Reads the configuration of the only unit, and writes nothing.
     ///
     /// # Errors
-    /// Fails if a unit can't be read, and on Ctrl-C.
-    pub fn own_backups(self, filed: &Filed, images: &Images) -> Result<Vec<(Location, Vec<NextStep>)>, AnyFailure> {
-        let connected = unit::list(&self.devices).unwrap_or_default();
-        let mut units = Vec::new();
-        for (_, port) in self.ports {
-            let (attached, blocks) = observe::configuration(&mut *port?, self.interrupt)?;
-            let steps = offers::restores(&attached, &blocks, filed, &connected, images)?;
-            units.push((attached.location, steps));
-        }
-        Ok(units)
+    /// Fails if the unit can't be read, and on Ctrl-C.
+    pub fn configuration(mut self) -> Result<(UnitInfo, UnitBlocks), AnyFailure> {
+        let (_, port) = self.ports.pop().ok_or_else(NoUnit::now)?;
+        observe::configuration(&mut *port?, self.interrupt)
     }
 
     /// Examines all units at once and makes their plans.

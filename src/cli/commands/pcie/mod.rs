@@ -179,44 +179,15 @@ impl Patience for UntilDeadline {
     }
 }
 
-/// A unit that is open, without an SSD behind it.
-struct PcieUnit<'a> {
-    opened: OpenedUnit<'a>,
-    supply: Option<Supply>,
-}
-
-impl<'a> PcieUnit<'a> {
-    /// Opens the unit.
-    ///
-    /// # Errors
-    /// Fails if no unit is found, it has an SSD, or its firmware carries no PCIe requests.
-    fn open(args: &'a DeviceArgs) -> Result<Self, AnyFailure> {
-        let mut opened = args.open(Purpose::Pcie)?;
-        // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
-        opened.live.spare_ssd(&opened.unit.info.location.to_string(), Purpose::Pcie)?;
-        let supply = match &mut opened.live {
-            Live::Open(unit) => unit.supply()?,
-            Live::Vendor(_) => None,
-        };
-        Ok(Self { opened, supply })
-    }
-
-    /// Reaches what is behind the unit, within [`SURVEY_TIMEOUT`] from now on.
-    fn reach(&mut self, context: &Context) -> Reached<'_> {
-        let info = &self.opened.unit.info;
-        let interrupt = interrupt::install();
-        let until = if info.location.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
-        Reached {
-            engine: self.opened.live.engine(),
-            patience: UntilDeadline { interrupt, until },
-            device: info.location.to_string(),
-            firmware: info.state,
-            supply: self.supply,
-            may_be_off: info.state == BridgeState::OpenFirmware,
-            interrupt,
-            invocation: context.invocation.at(&info.location),
-        }
-    }
+/// Opens a unit without an SSD behind it.
+///
+/// # Errors
+/// Fails if no unit is found, it has an SSD, or its firmware carries no PCIe requests.
+fn open(args: &DeviceArgs) -> Result<OpenedUnit<'_>, AnyFailure> {
+    let mut opened = args.open(Purpose::Pcie)?;
+    // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
+    opened.live.spare_ssd(&opened.unit.info.location.to_string(), Purpose::Pcie)?;
+    Ok(opened)
 }
 
 /// What is behind a unit.
@@ -233,7 +204,28 @@ struct Reached<'a> {
     invocation: Invocation,
 }
 
-impl Reached<'_> {
+impl<'a> Reached<'a> {
+    /// Reaches what is behind the unit, within [`SURVEY_TIMEOUT`] from now on.
+    fn through(opened: &'a mut OpenedUnit<'_>, context: &Context) -> Result<Self, AnyFailure> {
+        let supply = match &mut opened.live {
+            Live::Open(unit) => unit.supply()?,
+            Live::Vendor(_) => None,
+        };
+        let info = &opened.unit.info;
+        let interrupt = interrupt::install();
+        let until = if info.location.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
+        Ok(Self {
+            engine: opened.live.engine(),
+            patience: UntilDeadline { interrupt, until },
+            device: info.location.to_string(),
+            firmware: info.state,
+            supply,
+            may_be_off: info.state == BridgeState::OpenFirmware,
+            interrupt,
+            invocation: context.invocation.at(&info.location),
+        })
+    }
+
     fn pcie(&mut self) -> Pcie<'_> {
         Pcie::new(&mut *self.engine, &mut self.patience)
     }
@@ -287,8 +279,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
     match &args.action {
         None => {
-            let mut unit = PcieUnit::open(&args.show.options.device)?;
-            show_tree(&args.show, &mut unit.reach(context))?;
+            let mut opened = open(&args.show.options.device)?;
+            show_tree(&args.show, &mut Reached::through(&mut opened, context)?)?;
         }
         Some(PcieCommand::Reset(args)) => reset(args, context)?,
         Some(PcieCommand::Off(args)) => power::switch(args, false)?,
@@ -303,12 +295,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Resets everything behind the bridge, and shows it.
 fn reset(args: &ShowArgs, context: &Context) -> Result<(), AnyFailure> {
-    let mut unit = PcieUnit::open(&args.options.device)?;
-    let is_power_cycled = match &mut unit.opened.live {
+    let mut opened = open(&args.options.device)?;
+    let is_power_cycled = match &mut opened.live {
         Live::Open(unit) => cycle_pcie(unit)?,
         Live::Vendor(_) => false,
     };
-    let mut reached = unit.reach(context);
+    let mut reached = Reached::through(&mut opened, context)?;
     reached.may_be_off = false;
     if !is_power_cycled {
         reached.pcie().hot_reset()?;
@@ -364,8 +356,8 @@ pub(in crate::cli) struct MemoryJson<'a> {
 impl print::Document for MemoryJson<'_> {}
 
 fn read(address: u64, len: usize, options: &PcieOptions, context: &Context) -> Result<(), AnyFailure> {
-    let mut unit = PcieUnit::open(&options.device)?;
-    let mut reached = unit.reach(context);
+    let mut opened = open(&options.device)?;
+    let mut reached = Reached::through(&mut opened, context)?;
     reached.assign(options.assign)?;
     let mut bytes = vec![0; len];
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new(len as u64));
@@ -390,8 +382,8 @@ fn read(address: u64, len: usize, options: &PcieOptions, context: &Context) -> R
 }
 
 fn write(address: u64, bytes: &[u8], force: bool, options: &PcieOptions, context: &Context) -> Result<(), AnyFailure> {
-    let mut unit = PcieUnit::open(&options.device)?;
-    let mut reached = unit.reach(context);
+    let mut opened = open(&options.device)?;
+    let mut reached = Reached::through(&mut opened, context)?;
     reached.assign(options.assign)?;
     let len = bytes.len();
     let mut decoder = None;

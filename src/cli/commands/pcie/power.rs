@@ -7,7 +7,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_host::bridge::{ControlError, OpenBridge, Port};
+use asm2464_host::bridge::{ControlError, Port};
 use asm2464_host::pcie::Link;
 use serde::Serialize;
 
@@ -66,27 +66,29 @@ pub(super) fn switch(args: &PowerArgs, on: bool) -> Result<(), AnyFailure> {
     Ok(())
 }
 
-/// Switches PCIe's power of the unit at a port, as `host` is. Returns the link.
+/// Switches PCIe's power of the unit at a port, unless `host` says that a GPU runtime holds its lock. Returns the link.
 fn switched(port: &mut dyn Port, host: &HostState, on: bool, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
     let (device, state) = (port.location().to_string(), port.attached()?.state);
     if state != BridgeState::OpenFirmware {
         return Err(no_power_switch(&device, &format!("the unit runs its {state}")).into());
     }
-    spare_runtime(host, &device)?;
+    if let Some(held) = host.lock_holder() {
+        let label = Kind::Refused.code("asmpatch::pcie::runtime");
+        return Err(Failure::new(label, format!("{device}: {held}")).into());
+    }
     let mut unit = port.open_control()?;
-    if on { brought_up(&mut unit, &device, interrupt) } else { taken_down(&mut unit, &device, interrupt) }
-}
-
-/// Refuses a unit whose lock a GPU runtime holds.
-fn spare_runtime(host: &HostState, device: &str) -> Result<(), Failure> {
-    let Some(held) = host.lock_holder() else { return Ok(()) };
-    Err(Failure::new(Kind::Refused.code("asmpatch::pcie::runtime"), format!("{device}: {held}")))
-}
-
-fn brought_up(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
-    match unit.bring_link_up(LINK_DEADLINE, interrupt) {
-        Ok(()) => Ok(unit.link()?),
-        Err(error @ ControlError::LinkDown { .. }) => Err(stays_down(device, &error).into()),
+    if on {
+        return match unit.bring_link_up(LINK_DEADLINE, interrupt) {
+            Ok(()) => Ok(unit.link()?),
+            Err(error @ ControlError::LinkDown { .. }) => Err(stays_down(&device, &error).into()),
+            Err(error) => Err(error.into()),
+        };
+    }
+    match unit.take_link_down(LINK_DEADLINE, interrupt) {
+        Ok(link) => in_detect(link, &device),
+        Err(ControlError::Stalled { .. }) => {
+            Err(no_power_switch(&device, "this build of the open firmware has no F3").into())
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -94,16 +96,6 @@ fn brought_up(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> 
 /// The failure of a link that is down although nothing keeps PCIe switched off.
 pub(super) fn stays_down(device: &str, why: &dyn Display) -> Failure {
     Failure::new(Kind::Device.code("asmpatch::pcie::stays_down"), format!("{device}: {why}"))
-}
-
-fn taken_down(unit: &mut OpenBridge, device: &str, interrupt: Interrupt<'_>) -> Result<Link, AnyFailure> {
-    match unit.take_link_down(LINK_DEADLINE, interrupt) {
-        Ok(link) => in_detect(link, device),
-        Err(ControlError::Stalled { .. }) => {
-            Err(no_power_switch(device, "this build of the open firmware has no F3").into())
-        }
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The link after F3, if no device is linked: only then may the supply be cut.

@@ -247,10 +247,8 @@ fn details(kind: CapabilityKind) -> String {
 
 /// Formats bytes in hexadecimal, 16 to a line, each line with its address.
 pub(in crate::cli) fn dump(address: u64, bytes: &[u8]) -> Vec<String> {
-    let line = |(index, row): (usize, &[u8])| {
-        let values: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{:02x}: {}", address.wrapping_add(16 * index as u64), values.join(" "))
-    };
+    let line =
+        |(index, row): (usize, &[u8])| format!("{:02x}: {}", address.wrapping_add(16 * index as u64), to_hex(row, " "));
     bytes.chunks(16).enumerate().map(line).collect()
 }
 

@@ -31,7 +31,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use asm2464_host::usb::sysfs::Sysfs;
-use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser};
+use clap::{ColorChoice, CommandFactory, FromArgMatches as _, Parser};
 
 pub use self::commands::flash::steps;
 use self::commands::{CliCommand, dispatch, help, virtual_unit};
@@ -138,7 +138,7 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
         user_files::free_name(Invocation::PATCHED.as_ref()),
         user_files::free_name(Invocation::ORIGINAL.as_ref()),
     );
-    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), invocation, run_command);
+    let context = Context::new(cli.color, cli.quiet, &cli.log, invocation, run_command);
     ask::let_choose(!context.json && !context.invocation.is_given("yes"));
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, (outcome, is_output_all)) = match cli.log.start() {
@@ -154,18 +154,29 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     Ok((exit, is_output_all))
 }
 
-/// Whether `--json` was given to the subcommand or to the one below it.
-fn wants_json(matches: &ArgMatches) -> bool {
-    let given = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("json"), Ok(Some(true)));
-    given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     mod printed;
     mod schemas;
 
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
     use super::*;
+
+    /// Lists the files below a folder that have this extension.
+    pub(super) fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files.extend(files_below(&path, extension));
+            } else if path.extension().is_some_and(|found| found == extension) {
+                files.push(path);
+            }
+        }
+        files
+    }
 
     /// Splits a line into words as a shell does, up to a redirection or a pipe. Handles no nested quotes.
     fn words(line: &str) -> Vec<String> {

@@ -13,7 +13,6 @@ use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_host::bridge::{Location, Port};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::cli::given::arguments::PortArgs;
@@ -23,7 +22,7 @@ use crate::cli::words::errors::{Advised, Exit};
 use crate::cli::words::interrupt;
 use crate::cli::words::invocation::Invocation;
 use crate::cli::words::worded_step::lines;
-use crate::cli::words::{advice, print, table, terminal};
+use crate::cli::words::{advice, print, table};
 
 /// Restart a unit that hangs or came up slow, by the mildest level that helps.
 ///
@@ -62,10 +61,6 @@ fn level() -> impl TypedValueParser<Value = Level> {
 fn no_firmware(device: &str, state: BridgeState) -> Failure {
     let message = format!("{device}: the unit runs its {state}, which has no CPU reset");
     Failure::new(Kind::Refused.code("asmpatch::reset::no_firmware"), message)
-}
-
-fn words(faults: &[UnitFault]) -> String {
-    faults.iter().map(|fault| fault.found.shown().to_string()).collect::<Vec<_>>().join("; ")
 }
 
 #[derive(Serialize)]
@@ -111,8 +106,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         errln!("{device}: when it restarts: {hand_on}");
     }
     let mut ask_to_replug = || errln!("{device}: {replug}");
-    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
-    terminal::keep_drawn(&bar, Duration::from_millis(120));
+    let bar = context.spinner();
     bar.set_message(format!("{}: looking what is wrong, and restarting it: a few seconds", device.shown()));
     let report = restart_unit(&mut *port, options, &mut ask_to_replug, interrupt);
     bar.finish_and_clear();
@@ -142,7 +136,8 @@ fn is_for(only: Option<Level>, kind: UnitFaultKind) -> bool {
 
 /// The failure of a restart that leaves these faults.
 fn not_helped(device: &str, left: &[UnitFault]) -> Failure {
-    let message = format!("{device}: the restart didn't help: {}", words(left));
+    let found: Vec<String> = left.iter().map(|fault| fault.found.shown().to_string()).collect();
+    let message = format!("{device}: the restart didn't help: {}", found.join("; "));
     Failure::new(Kind::Device.code("asmpatch::reset::not_helped"), message)
 }
 

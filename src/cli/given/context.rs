@@ -73,15 +73,8 @@ pub fn short(digest: &str) -> String {
 
 impl Context {
     /// Sets the colour choice for the whole process: everything is printed through `anstream`. With `--verbose`
-    /// everything is printed, `json` says whether the result is printed as JSON. `runs` runs other commands.
-    pub fn new(
-        color: ColorChoice,
-        is_quiet: bool,
-        log: &LogArgs,
-        json: bool,
-        invocation: Invocation,
-        runs: Runs,
-    ) -> Self {
+    /// everything is printed. `runs` runs other commands.
+    pub fn new(color: ColorChoice, is_quiet: bool, log: &LogArgs, invocation: Invocation, runs: Runs) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
@@ -92,7 +85,7 @@ impl Context {
             is_quiet,
             is_verbose: log.is_verbose(),
             is_logged: log.is_on_stderr(),
-            json,
+            json: invocation.is_given("json"),
             invocation: Arc::new(invocation),
             left: Mutex::default(),
             runs,
@@ -139,6 +132,13 @@ impl Context {
     /// Whether to draw progress: not with `--quiet`, and not into a pipe.
     pub fn shows_progress(&self) -> bool {
         !self.is_quiet && std::io::stderr().is_terminal()
+    }
+
+    /// Returns a spinner that moves while a unit is at work.
+    pub fn spinner(&self) -> ProgressBar {
+        let bar = terminal::bars(self.shows_progress()).add(ProgressBar::new_spinner());
+        terminal::keep_drawn(&bar, Duration::from_millis(120));
+        bar
     }
 
     /// Returns what is known of images in this run: nothing yet. A proof that takes long is shown as a bar.

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use asm2464_host::bridge::Location;
 
-use super::words;
+use super::{files_below, words};
 use crate::cli::command;
 use crate::cli::commands::help;
 use crate::cli::words::errors::by_code;
@@ -35,18 +35,6 @@ const OF_PAGES: [(&str, &str); 19] = [
     ("FIELD=VALUE", "serial=A"),
     ("VENDOR:DEVICE", "1e60:2864"),
 ];
-
-/// Adds the Markdown files below a folder.
-fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            pages(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            into.push(path);
-        }
-    }
-}
 
 /// Lists the commands of a text: those in backticks, and in blocks the lines that begin with one. The commands that a
 /// transcript runs are left out: some are wrong on purpose.
@@ -137,8 +125,8 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
 fn each_printed_command_parses_and_none_but_a_pages_has_a_placeholder() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
-    pages(&root.join("docs"), &mut paths);
-    pages(&root.join("tests/cli"), &mut paths);
+    paths.extend(files_below(&root.join("docs"), "md"));
+    paths.extend(files_below(&root.join("tests/cli"), "md"));
     let mut faults = BTreeSet::new();
     let mut checked = 0;
     for path in paths {
@@ -153,28 +141,15 @@ fn each_printed_command_parses_and_none_but_a_pages_has_a_placeholder() {
     assert!(checked > 300, "{checked}");
 }
 
-/// Adds the Rust files below a folder, without tests.
-fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("test")) {
-            continue;
-        }
-        if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
-        }
-    }
-}
-
 #[test]
 fn a_message_names_a_page_by_the_command_that_prints_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     for folder in ["src", "crates", "model/asm2464-chip", "model/asm2464-dock", "model/tiny-gpu"] {
-        sources(&root.join(folder), &mut paths);
+        paths.extend(files_below(&root.join(folder), "rs"));
     }
+    let is_test = |path: &Path| path.iter().any(|part| part.to_string_lossy().starts_with("test"));
+    paths.retain(|path| !is_test(path.strip_prefix(root).unwrap()));
     let mut faults = Vec::new();
     let mut named = 0;
     for path in paths {

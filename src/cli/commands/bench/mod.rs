@@ -32,7 +32,7 @@ use crate::cli::given::context::Context;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
-use crate::cli::words::{print, terminal};
+use crate::cli::words::print;
 
 /// Measure a unit, after checking that data survives the trip.
 ///
@@ -236,13 +236,6 @@ fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Returns a spinner that moves while a unit is measured.
-fn spinner(context: &Context) -> ProgressBar {
-    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
-    terminal::keep_drawn(&bar, Duration::from_millis(120));
-    bar
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -260,7 +253,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         args.device.port.choose(recording.capture())?
     };
-    let bar = spinner(context);
+    let bar = context.spinner();
     if let Some(duration) = args.soak {
         return soak::run(args, duration, unit, &bar);
     }
@@ -318,7 +311,7 @@ fn measured(
     transport: Option<TransportKind>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
-    let mut shown = ShownProgress::on(bar, plan.effort);
+    let mut shown = ShownProgress { bar, effort: plan.effort, is_initialised: false };
     let who = BenchUnit::from(&unit.info);
     let mut open = unit.open(Purpose::Bench, transport)?;
     let report = bench::run(open.benched(), who, plan, interrupt::install(), &mut shown);
@@ -334,12 +327,6 @@ struct ShownProgress<'a> {
     effort: Effort,
     /// Whether the unit was initialised as by a GPU runtime.
     is_initialised: bool,
-}
-
-impl<'a> ShownProgress<'a> {
-    const fn on(bar: &'a ProgressBar, effort: Effort) -> Self {
-        Self { bar, effort, is_initialised: false }
-    }
 }
 
 impl Progress<BenchEvent> for ShownProgress<'_> {
@@ -361,7 +348,7 @@ pub fn self_test(
     capture: Option<&Capture>,
     context: &Context,
 ) -> Result<BenchReport, AnyFailure> {
-    let bar = spinner(context);
+    let bar = context.spinner();
     let measure = |paths: &[DataPath]| {
         let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
         measured(unit::again(devices, unit, capture)?, &plan, None, &bar)
@@ -383,7 +370,7 @@ pub fn self_test(
 /// Prints a self-test: all of it, or of one of several units only the line that compares READ(16) with E4.
 pub fn show_self_test(device: &str, report: &BenchReport, several: bool) {
     if several {
-        table::wrapped(&format!("{device}: "), "    ", &table::read_against_e4(report).unwrap_or_default());
+        table::wrapped(&format!("{device}: "), 4, &table::read_against_e4(report).unwrap_or_default());
     } else {
         table::show(report, None, false);
     }

@@ -51,7 +51,7 @@ pub(super) fn parse_length(text: &str) -> Result<Duration, String> {
 pub(super) fn run(args: &Args, duration: Duration, mut unit: Unit, bar: &ProgressBar) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let plan = SoakPlan { duration, timeout: args.timeout, seed: seed() };
-    let mut shown = ShownProgress::on(bar, args.effort());
+    let mut shown = ShownProgress { bar, effort: args.effort(), is_initialised: false };
     // A unit that comes back at another speed is on another bus, and still behind this controller.
     let place = unit.info.location.clone();
     let link_before = UsbLink::count(&place);
@@ -140,7 +140,7 @@ fn print_report(report: &SoakReport) {
     let (megabytes, rate) = (figure(report.bytes as f64 / 1e6), figure(report.mb_per_s));
     outln!("  soaked for {}, {}: {megabytes} MB, {rate} MB/s", time(report.elapsed_s), report.ended);
     for left in &report.left_out {
-        wrapped(&format!("  {} {}: ", "✗".red(), left.path), "    ", &format!("left out, {}", left.outcome));
+        wrapped(&format!("  {} {}: ", "✗".red(), left.path), 4, &format!("left out, {}", left.outcome));
     }
     let header = ["path", "transfers", "MB", "compared", "errors"].map(str::to_owned);
     let mut rows = Vec::new();
@@ -170,14 +170,14 @@ fn print_report(report: &SoakReport) {
     for error in &report.errors {
         let (count, kind, first) = (error.count, error.kind, error.first.shown());
         let after = format!("{} and {} transfers", time(error.first_s), error.first_after);
-        wrapped("    ", "      ", &format!("{kind}: {count}, the first after {after}: {first}"));
+        wrapped("    ", 6, &format!("{kind}: {count}, the first after {after}: {first}"));
     }
     pcie_lines(&report.pcie);
     if let Some(why) = &report.pcie_unread {
-        wrapped("  PCIe: ", "    ", &format!("error registers could not be read before the soak: {}", why.shown()));
+        wrapped("  PCIe: ", 4, &format!("error registers could not be read before the soak: {}", why.shown()));
     }
     if let Some(link) = report.usb_link {
-        wrapped("  USB link: ", "    ", &usb_link(link));
+        wrapped("  USB link: ", 4, &usb_link(link));
     }
 }
 
@@ -216,13 +216,13 @@ fn pcie_lines(functions: &[PcieErrors]) {
     for PcieErrors { at, id, before, after } in functions {
         let first = format!("  PCIe {at} {id}: ");
         let Some(after) = after else {
-            wrapped(&first, "    ", "error registers can't be read any more");
+            wrapped(&first, 4, "error registers can't be read any more");
             continue;
         };
         let (new, old) = (named(after, before), named(before, &ErrorRegisters::default()));
         let new = if new.is_empty() { "no new error bits".to_owned() } else { new.join(", ") };
         let old = if old.is_empty() { String::new() } else { format!("; set before: {}", old.join(", ")) };
-        wrapped(&first, "    ", &format!("{new}{old}"));
+        wrapped(&first, 4, &format!("{new}{old}"));
     }
 }
 

@@ -6,10 +6,10 @@ use crate::bench::comparison::RowChange;
 use crate::bench::{BenchReport, BenchUnit, DataPath, Integrity, Outcome, Point, Row, Skip};
 use crate::unit::facts::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
 use owo_colors::OwoColorize as _;
 
-use crate::cli::words::{print, table};
+use crate::cli::words::{print, table, terminal};
 
 /// Width of the chart's longest bar, in columns.
 const BAR_WIDTH: usize = 40;
@@ -42,7 +42,7 @@ pub fn show(report: &BenchReport, changes: Option<&[RowChange]>, sweep: bool) {
     rows_without_figures(rows);
     verdict_lines(report);
     if let Some(line) = read_against_e4(report) {
-        wrapped("  ", "    ", &line);
+        wrapped("  ", 4, &line);
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
 pub(super) fn unit_lines(unit: &BenchUnit) {
     let serial = if unit.serial.is_empty() { "none" } else { &unit.serial };
     outln!("{} {} (serial {}), {}", unit.device.shown().bold(), unit.usb_id.shown(), serial.shown(), unit.transport);
-    wrapped("  behind it: ", "    ", &unit.behind.shown().to_string());
+    wrapped("  behind it: ", 4, &unit.behind.shown().to_string());
     if unit.is_virtual {
         let note = "This is a virtual unit: the figures measure this machine, not a dock.";
         outln!("{}", note.yellow());
@@ -96,22 +96,11 @@ fn governor_note(unit: &BenchUnit) -> Option<String> {
     Some(format!("The CPU's governor is {SLOW_GOVERNOR}, which makes round trips longer."))
 }
 
-/// Prints words on lines of up to 80 columns, or as many as the terminal has. The first begins with `first`, the others with `rest`.
-pub(super) fn wrapped(first: &str, rest: &str, text: &str) {
-    let width = table::width().min(WIDTH);
-    let mut line = first.to_owned();
-    let mut is_empty = true;
-    for word in text.split(' ') {
-        if !is_empty && console::measure_text_width(&line) + 1 + console::measure_text_width(word) > width {
-            outln!("{line}");
-            rest.clone_into(&mut line);
-        } else if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
-    }
-    outln!("{line}");
+/// Prints words on lines of up to 80 columns, or as many as the terminal has. All but the first begin in this column.
+pub(super) fn wrapped(first: &str, indent: usize, text: &str) {
+    let mut folded = String::new();
+    terminal::fold_line(&format!("{first}{text}"), table::width().min(WIDTH), indent, &mut folded);
+    print::out(folded.lines());
 }
 
 /// Prints what changed since the baseline; after a sweep only what is not noise.
@@ -202,23 +191,18 @@ pub(super) fn figures_table(mut header: Vec<String>, mut rows: Vec<Vec<String>>,
     }
     let mut table = table::of_width(width);
     table.set_header(header).add_rows(rows);
-    let mut lines: Vec<String> = aligned(table).trim_fmt().lines().map(str::to_owned).collect();
-    if !left_out.is_empty() {
-        left_out.reverse();
-        lines.push(format!("  for a wider terminal, and --json: {}", left_out.join(", ")));
-    }
-    lines
-}
-
-/// Aligns all columns but the first to the right.
-fn aligned(mut table: Table) -> Table {
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 1));
         if index > 0 {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table
+    let mut lines: Vec<String> = table.trim_fmt().lines().map(str::to_owned).collect();
+    if !left_out.is_empty() {
+        left_out.reverse();
+        lines.push(format!("  for a wider terminal, and --json: {}", left_out.join(", ")));
+    }
+    lines
 }
 
 /// Prints the rows without figures. Rows of one path that ended the same way share a line.
@@ -232,10 +216,10 @@ fn rows_without_figures(rows: &[Row]) {
         match &row.outcome {
             Outcome::NotRun { reason } => {
                 let advice = advice(*reason).map(|advice| format!("; {advice}")).unwrap_or_default();
-                wrapped(&format!("  – {}: ", row.point.path), "    ", &format!("not run: {reason}{advice}"));
+                wrapped(&format!("  – {}: ", row.point.path), 4, &format!("not run: {reason}{advice}"));
             }
             outcome => {
-                wrapped(&format!("  {} {}: ", "✗".red(), row.point), "    ", &outcome.to_string());
+                wrapped(&format!("  {} {}: ", "✗".red(), row.point), 4, &outcome.to_string());
             }
         }
     }
@@ -304,7 +288,7 @@ fn verdict_lines(report: &BenchReport) {
     let mut sources: Vec<&str> = report.verdict.iter().map(|verdict| verdict.source.as_str()).collect();
     sources.dedup();
     if !sources.is_empty() {
-        wrapped("  ", "    ", &format!("published figures: {}", sources.join("; ")));
+        wrapped("  ", 4, &format!("published figures: {}", sources.join("; ")));
     }
 }
 

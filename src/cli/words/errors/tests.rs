@@ -13,6 +13,7 @@ use asm2464_host::usb::{DiskError, UsbError};
 
 use super::by_code::{self, codes, entries, files, units};
 use super::{Exit, steps};
+use crate::cli::tests::files_below;
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::by_hand::is_for_docks;
 use crate::cli::words::invocation::Invocation;
@@ -44,27 +45,15 @@ program fills in the unit, the file and what else it knows, and prints each comm
 | --- | --- | --- |
 ";
 
-fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
-        }
-    }
-}
-
 /// Reads all sources with their paths, without their tests and without the table.
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut paths = Vec::new();
-    rust_files(&root.join("src"), &mut paths);
+    let mut paths = files_below(&root.join("src"), "rs");
     for house in ["crates", "model"] {
         for entry in fs::read_dir(root.join(house)).unwrap() {
             let folder = entry.unwrap().path().join("src");
             if folder.is_dir() {
-                rust_files(&folder, &mut paths);
+                paths.extend(files_below(&folder, "rs"));
             }
         }
     }

@@ -113,7 +113,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let path = args.output.as_deref().unwrap_or(&acquired.path);
     if args.json {
-        print::json(&report(manifest, path, &acquired));
+        let Acquired { source, place, .. } = &acquired;
+        let origin = match source {
+            None => "cache",
+            Some(Source::File(_)) => "file",
+            Some(Source::Url(_)) => "url",
+        };
+        let from = source.as_ref().map(Source::to_string);
+        print::json(&DownloadReport { image: manifest, path, origin, from, place: place.as_deref() });
     } else {
         if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired, context));
@@ -167,17 +174,6 @@ fn list(known: &Manifests, json: bool) {
             outln!("  {}", text.shown());
         }
     }
-}
-
-fn report<'a>(manifest: &'a Manifest, path: &'a Path, acquired: &'a Acquired) -> DownloadReport<'a> {
-    let Acquired { source, place, .. } = acquired;
-    let origin = match source {
-        None => "cache",
-        Some(Source::File(_)) => "file",
-        Some(Source::Url(_)) => "url",
-    };
-    let from = source.as_ref().map(Source::to_string);
-    DownloadReport { image: manifest, path, origin, from, place: place.as_deref() }
 }
 
 fn summary(manifest: &Manifest, acquired: &Acquired, context: &Context) -> String {

@@ -11,7 +11,6 @@ use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_files::toml_file;
 
 use crate::cli::given::arguments::{self, PatchDirs};
-use crate::cli::given::context::Context;
 use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::symbols::code_address;
 use crate::cli::given::user_files;
@@ -50,7 +49,7 @@ pub struct Args {
 ///
 /// # Errors
 /// Fails if the ELF file yields no hunks, or if the image is unknown.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let Args { elf, site, image, patches } = args;
     let library = patches.load()?;
     let (image, sha256) = match image {

@@ -88,7 +88,7 @@ pub fn dispatch(command: CliCommand, context: &Context) -> (Result<Exit, AnyFail
         CliCommand::Xdata(command) => (xdata::run(&command), command.only_prints()),
         CliCommand::Bench(args) => (bench::run(&args, context), true),
         CliCommand::Wrap(args) => (wrap::run(&args, context), false),
-        CliCommand::MakePatch(args) => (make_patch::run(&args, context), false),
+        CliCommand::MakePatch(args) => (make_patch::run(&args), false),
         CliCommand::Run(args) => (run::run(&args, context), true),
         CliCommand::Disasm(args) => (disasm::run(&args, context), true),
         CliCommand::Virtual(command) => (virtual_unit::run(&command, context), false),

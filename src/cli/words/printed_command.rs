@@ -21,19 +21,6 @@ pub enum Effect {
     SetsVirtual,
 }
 
-fn effect_of(subcommand: &str, assigns: bool) -> Effect {
-    match subcommand {
-        "backup" | "download" | "patch" | "unpatch" | "wrap" | "make-patch" | "demo" | "man" => Effect::MakesFiles,
-        "reset" | "pcie on" | "pcie off" | "pcie reset" => Effect::Restarts,
-        "pcie" if assigns => Effect::Restarts,
-        "list" | "info" | "verify" | "doctor" | "pcie" | "pcie read" | "bench" | "config get" | "xdata read"
-        | "run" | "disasm" | "udev" | "completions" | "help" => Effect::Looks,
-        "virtual set" | "virtual serve" | "virtual replug" => Effect::SetsVirtual,
-        // What is not known is taken for the worst.
-        _ => Effect::Writes,
-    }
-}
-
 /// Splits a line of the shell into a command and what follows it, a pipe or a redirection, which is another program's.
 pub fn own_and_tail(line: &str) -> (&str, &str) {
     line.split_at(line.find(" | ").or_else(|| line.find(" > ")).unwrap_or(line.len()))
@@ -84,7 +71,16 @@ impl PrintedCommand {
 
     /// What it does to units and to this host.
     pub fn effect(&self) -> Effect {
-        effect_of(&self.subcommand, self.given.iter().any(|given| given.spec.id == "assign"))
+        match &*self.subcommand {
+            "backup" | "download" | "patch" | "unpatch" | "wrap" | "make-patch" | "demo" | "man" => Effect::MakesFiles,
+            "reset" | "pcie on" | "pcie off" | "pcie reset" => Effect::Restarts,
+            "pcie" if self.given.iter().any(|given| given.spec.id == "assign") => Effect::Restarts,
+            "list" | "info" | "verify" | "doctor" | "pcie" | "pcie read" | "bench" | "config get" | "xdata read"
+            | "run" | "disasm" | "udev" | "completions" | "help" => Effect::Looks,
+            "virtual set" | "virtual serve" | "virtual replug" => Effect::SetsVirtual,
+            // What is not known is taken for the worst.
+            _ => Effect::Writes,
+        }
     }
 
     /// What the user agrees to with it: each such option, with what its help says.
@@ -251,12 +247,13 @@ mod tests {
         for name in
             SUBCOMMANDS.keys().filter(|name| !SUBCOMMANDS.keys().any(|other| other.starts_with(&format!("{name} "))))
         {
-            if effect_of(name, false) == Effect::Writes {
+            if PrintedCommand::named(name).effect() == Effect::Writes {
                 writing.push(name);
             }
         }
         assert_eq!(writing, ["", "config set", "flash", "pcie write", "restore", "xdata write"]);
-        assert_eq!((effect_of("pcie", false), effect_of("pcie", true)), (Effect::Looks, Effect::Restarts));
+        let effect = |line: &str| Invocation::default().other(line).effect();
+        assert_eq!((effect("pcie"), effect("pcie --assign")), (Effect::Looks, Effect::Restarts));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use asm2464::digest::to_hex;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{Cdb, XdataAddress};
 use asm2464::{AnyFailure, Bdf};
-use asm2464_chip::chip::boot::{self, Enumerated};
+use asm2464_chip::chip::boot;
 use asm2464_chip::chip::{Driver, MemoryFunction, RunEnd, Speed, Unanswered};
 use asm2464_chip::mcu::Trace;
 use asm2464_chip::profile::Profile;
@@ -182,7 +182,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         version_words: image.version().words(),
         ..RunReport::default()
     };
-    let answered = match enumerated(&mut driver) {
+    // Waits until the firmware is up, and enumerates the unit as a host does.
+    let enumerated = driver.enumerate().and_then(|()| boot::described(&mut driver));
+    let answered = match enumerated {
         Ok(unit) => {
             let is_uas = !commands.is_empty() && commands::is_over_uas(args, &unit)?;
             (report.state, report.product) = (Some(unit.state), Some(unit.product));
@@ -251,12 +253,6 @@ fn control_request(text: &str) -> Result<ControlRequest, String> {
         Some((setup, data)) => Ok((*setup, data.to_vec())),
         None => Err(format!("{} bytes, expected a SETUP packet's 8", bytes.len())),
     }
-}
-
-/// Waits until the firmware is up, and enumerates the unit as a host does.
-fn enumerated(driver: &mut Driver) -> Result<Enumerated, Unanswered> {
-    driver.enumerate()?;
-    boot::described(driver)
 }
 
 /// Sends the requests and commands, and reports the answers.

@@ -98,6 +98,8 @@ pub enum Advice {
     FlashForRuntime,
     /// Make the unit start the firmware in its flash.
     StartFlashed,
+    /// Give the unit a power cycle: nothing else helps.
+    PowerCycle,
     /// Allow what a power cycle undoes.
     AllowWrites,
     /// End the runtime that initialised the unit, then restart the unit.

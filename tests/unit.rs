@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
+#[path = "../lab/read16.rs"]
+mod read16;
 mod wire_checks;
 
 mod unit {

@@ -6,6 +6,8 @@
 //! host's code, which drives the virtual units here, nor on the patches.
 
 mod plain;
+#[path = "../read16.rs"]
+mod read16;
 
 use std::error::Error;
 use std::time::Duration;
@@ -243,7 +245,7 @@ fn reads(table: &mut Table, image: &Image) -> BenchResult<()> {
         let complete = |bridge: &mut Bridge, entry| -> Result<(), AnyFailure> {
             card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
         };
-        Ok(bridge.read_sram_by_read16(&mut found, TIMEOUT, complete)?)
+        Ok(read16::read_sram(&mut bridge, &mut found, TIMEOUT, complete)?)
     })
 }
 

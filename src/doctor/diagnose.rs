@@ -380,7 +380,7 @@ fn pipes(facts: &Facts) -> Option<Finding> {
                  just unplugged looks the same). On the chip model {known}"
             );
             // Source: owners' reports.
-            advise(Bad, found, Advice::against("sram::power"))
+            advise(Bad, found, Advice::PowerCycle)
         }
         PipeState::Busy(status) => {
             let found = format!(

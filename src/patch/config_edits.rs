@@ -25,7 +25,7 @@ pub enum ConfigValue {
     Bytes(#[serde(serialize_with = "as_hex")] Vec<u8>),
 }
 
-fn as_hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&to_hex(bytes, ""))
 }
 

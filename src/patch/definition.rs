@@ -1,13 +1,9 @@
 //! Patch files: what a patch says, and the bytes that its hunks replace, checked as far as possible without an image.
 
-use std::fmt;
-use std::str::FromStr;
-
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_files::toml_file;
-use derive_more::From;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::config_edits::ConfigEdits;
@@ -138,7 +134,7 @@ impl Patch {
             }
             for Hunk { at, expect, new, instruction, .. } in &image.hunks {
                 if let Some(instruction) = *instruction
-                    && !(0..=2).contains(&(i64::from(at.body_offset().0) - i64::from(instruction.body_offset().0)))
+                    && !(0..=2).contains(&(i64::from(at.0) - i64::from(instruction.body_offset().0)))
                 {
                     let label = Kind::BadInput.code("asmpatch::patch::instruction");
                     let message = format!(
@@ -207,8 +203,9 @@ impl Patch {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hunk {
-    /// The address of the first byte.
-    pub at: HunkAddress,
+    /// The first byte.
+    #[serde(deserialize_with = "address")]
+    pub at: BodyOffset,
     /// The unpatched image's bytes there.
     #[serde(deserialize_with = "hex_bytes")]
     pub expect: Vec<u8>,
@@ -226,71 +223,34 @@ pub struct Hunk {
 impl Hunk {
     /// Returns the bytes of the body that the hunk covers.
     pub fn range(&self) -> std::ops::Range<usize> {
-        let start = self.at.body_offset().0 as usize;
+        let start = self.at.0 as usize;
         start..start + self.expect.len()
     }
 }
 
-/// An address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both name a byte of the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, From)]
-pub struct HunkAddress(BodyOffset);
-
-impl HunkAddress {
-    /// Returns the offset from the start of the body.
-    pub const fn body_offset(self) -> BodyOffset {
-        self.0
+/// Parses an address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both name a byte of the body.
+fn parse_address(text: &str) -> Result<BodyOffset, String> {
+    let Some(offset) = text.strip_prefix("file:") else {
+        return text
+            .parse()
+            .map(CodeAddress::body_offset)
+            .map_err(|error| format!("{error}; an offset in the file is written file:0x2A12"));
+    };
+    let digits = offset.strip_prefix("0x").or_else(|| offset.strip_prefix("0X"));
+    let offset = digits
+        .filter(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        .ok_or_else(|| format!("{text:?} is not of the form file:0x2A12"))
+        .map(|digits| u32::from_str_radix(digits, 16).unwrap_or(u32::MAX))?;
+    if offset as usize >= MAX_FILE_LEN {
+        return Err(format!("{text:?} is past the end of the largest possible image, {MAX_FILE_LEN:#x} bytes"));
     }
-
-    /// Returns the offset from the start of the file.
-    pub const fn file_offset(self) -> FileOffset {
-        self.0.file_offset()
-    }
-
-    /// Returns the code address; `None` past the end of bank 1.
-    pub const fn code_address(self) -> Option<CodeAddress> {
-        self.0.code_address()
-    }
+    FileOffset(offset)
+        .body_offset()
+        .ok_or_else(|| format!("{text:?} is in the container's header, which asmpatch writes itself"))
 }
 
-/// Formats both views, whichever the author wrote: `c:0x2A0E (file 0x02a12)`.
-impl fmt::Display for HunkAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.code_address() {
-            Some(code) => write!(f, "{code} ({})", self.file_offset()),
-            None => self.file_offset().fmt(f),
-        }
-    }
-}
-
-impl FromStr for HunkAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some(offset) = text.strip_prefix("file:") else {
-            return text
-                .parse()
-                .map(|code: CodeAddress| Self(code.body_offset()))
-                .map_err(|error| format!("{error}; an offset in the file is written file:0x2A12"));
-        };
-        let digits = offset.strip_prefix("0x").or_else(|| offset.strip_prefix("0X"));
-        let offset = digits
-            .filter(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .ok_or_else(|| format!("{text:?} is not of the form file:0x2A12"))
-            .map(|digits| u32::from_str_radix(digits, 16).unwrap_or(u32::MAX))?;
-        if offset as usize >= MAX_FILE_LEN {
-            return Err(format!("{text:?} is past the end of the largest possible image, {MAX_FILE_LEN:#x} bytes"));
-        }
-        FileOffset(offset)
-            .body_offset()
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is in the container's header, which asmpatch writes itself"))
-    }
-}
-
-impl<'de> Deserialize<'de> for HunkAddress {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BodyOffset, D::Error> {
+    parse_address(&String::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
 /// Parses hexadecimal bytes. Long hunks are written in lines, so white space between digits is ignored.
@@ -328,11 +288,10 @@ mod tests {
 
     #[test]
     fn both_kinds_of_address_mean_the_same_byte() {
-        let file: HunkAddress = "file:0x2A12".parse().unwrap();
-        assert_eq!(file, "c:0x2A0E".parse().unwrap());
+        let file = parse_address("file:0x2A12").unwrap();
+        assert_eq!(file, parse_address("c:0x2A0E").unwrap());
         assert_eq!(file.to_string(), "c:0x2A0E (file 0x02a12)");
-        let bank1: HunkAddress = "b1:0xC98D".parse().unwrap();
-        assert_eq!(bank1, "file:0x148FC".parse().unwrap());
+        assert_eq!(parse_address("b1:0xC98D"), parse_address("file:0x148FC"));
     }
 
     #[test]
@@ -394,7 +353,7 @@ mod tests {
         #[test]
         fn parsing_any_text_never_panics(text: String, at: String, bytes: String) {
             let _ = Patch::parse("x", &text);
-            let _ = at.parse::<HunkAddress>();
+            let _ = parse_address(&at);
             let _ = Patch::parse("x", &SAMPLE.replace("c:0x2A0E", &at).replace("0a", &bytes));
         }
     }

@@ -54,7 +54,7 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
         return Err(Failure::new(label, "the image has the same bytes at every place").into());
     }
     let hunk = |(at, new, expect): (CodeAddress, &[u8], &[u8])| Hunk {
-        at: at.body_offset().into(),
+        at: at.body_offset(),
         expect: expect.to_vec(),
         new: new.to_vec(),
         instruction: None,

@@ -68,7 +68,7 @@ pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -
         }
         let mut original = image.clone();
         for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
-            let _ = original.replace(hunk.at.body_offset(), &hunk.expect);
+            let _ = original.replace(hunk.at, &hunk.expect);
         }
         if Sha256Digest::of(&original.to_file()) == base {
             return Some(Identified { base, original, patches });

@@ -48,7 +48,7 @@ mod set;
 mod verify;
 
 pub use config_edits::{ConfigEdits, ConfigValue};
-pub use definition::{Hunk, HunkAddress, ImageHunks, Patch, PatchEffect};
+pub use definition::{Hunk, ImageHunks, Patch, PatchEffect};
 pub use elf::hunks_from_elf;
 pub use identify::{Identified, identify, not_a_base, unpatch};
 pub use library::{KnownOpen, Library};

@@ -1,11 +1,11 @@
 //! A patch on one image: what it replaces, with addresses, bytes and instructions.
 
-use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, Image};
 use asm2464_chip::disasm::{Line, disassemble_in};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::config_edits::ConfigEdits;
+use super::config_edits::{ConfigEdits, as_hex};
 use super::definition::{Hunk, Patch};
 
 /// The longest instruction of the 8051, in bytes.
@@ -40,21 +40,17 @@ pub struct HunkOnImage<'a> {
     #[cfg_attr(feature = "schemas", schemars(with = "Option<String>"))]
     pub address: Option<CodeAddress>,
     /// The bytes that it replaces, in hexadecimal.
-    #[serde(serialize_with = "hex")]
+    #[serde(serialize_with = "as_hex")]
     #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub expected: &'a [u8],
     /// The bytes that it writes there, in hexadecimal.
-    #[serde(serialize_with = "hex")]
+    #[serde(serialize_with = "as_hex")]
     #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub new: &'a [u8],
     /// In the unpatched image.
     pub before: Vec<Line>,
     /// In the patched image.
     pub after: Vec<Line>,
-}
-
-fn hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&to_hex(bytes, ""))
 }
 
 impl<'a> PatchOnImage<'a> {
@@ -74,7 +70,7 @@ impl<'a> HunkOnImage<'a> {
     /// Disassembles a hunk in both images, from its first instruction to the end of its last.
     fn new(hunk: &'a Hunk, unpatched: &Image, patched: &Image) -> Self {
         let lines = |image: &Image| {
-            let start = hunk.instruction.map_or(hunk.at.body_offset(), |at| at.body_offset());
+            let start = hunk.instruction.map_or(hunk.at, |at| at.body_offset());
             let end = hunk.range().end;
             let last = (end + LONGEST - 1).min(image.body().len());
             let (Some(at), Some(code)) = (start.code_address(), image.body().get(start.0 as usize..last)) else {

@@ -168,7 +168,7 @@ impl<'a> PatchSet<'a> {
         let mut patched = self.base.clone();
         for (_, hunk) in self.hunks() {
             // The loop above found every hunk inside the body.
-            let _ = patched.replace(hunk.at.body_offset(), &hunk.new);
+            let _ = patched.replace(hunk.at, &hunk.new);
         }
         let receipt = Receipt::new(self, &patched);
         Ok(Patched { image: patched, receipt })

@@ -13,6 +13,7 @@ use asm2464_host::bridge::{Behind, Bridge, CommandError, Port as _, Storage, Tra
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, VendorTlp};
 use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
+use crate::read16;
 use crate::unit::rig::{self, A, B, counted, opened};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
@@ -75,7 +76,7 @@ impl Unit {
 
     fn read16(&mut self, sectors: usize) -> Result<Vec<u8>, AnyFailure> {
         let (card, mut data) = (self.card, vec![0; sectors * SECTOR]);
-        self.bridge.read_sram_by_read16(&mut data, SECOND, |bridge, entry| match card {
+        read16::read_sram(&mut self.bridge, &mut data, SECOND, |bridge, entry| match card {
             Some(card) => tell(bridge, card, entry),
             None => Ok(()),
         })?;
@@ -123,7 +124,7 @@ fn a_gpus_result_comes_by_read16_as_it_comes_by_e4() {
             card.run(&mut Pcie::new(&mut engine, &mut NoTime), &GpuJob { send, ..job }).map(drop)
         };
         let mut by_read16 = vec![0xEE; len];
-        unit.bridge.read_sram_by_read16(&mut by_read16, SECOND, |bridge, entry| run(bridge, Some(entry))).unwrap();
+        read16::read_sram(&mut unit.bridge, &mut by_read16, SECOND, |bridge, entry| run(bridge, Some(entry))).unwrap();
         assert_eq!(by_read16[PRODUCT_AT..][..4], host_product(A, B));
         assert_eq!(unit.e4(len), by_read16);
         assert_eq!(status(&mut unit.bridge, card), RAN | SENT);
@@ -175,7 +176,7 @@ fn a_read16_says_what_initialisation_it_lacks() {
     let card = opened(&mut VendorTlp::new(&mut bridge));
     let mut unit = Unit { bridge, shared, card };
     let error = unit.read16(8).unwrap_err();
-    assert_eq!(error.code(), "asm2464::sram::not_initialised");
+    assert_eq!(error.code(), "lab::read16::not_initialised");
     assert!(error.to_string().ends_with("XDATA 0x054b is 0x00, expected 0x20"), "{error}");
     assert_eq!(Storage::ask(&mut unit.bridge).unwrap().behind(), Behind::NoMedium);
 }
@@ -187,7 +188,7 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
         let mut unit = unit(scenario);
         let card = unit.card.take();
         let error = unit.read16(8).unwrap_err();
-        assert_eq!(error.code(), "asm2464::sram::no_completion", "{error}");
+        assert_eq!(error.code(), "lab::read16::no_completion", "{error}");
         assert!(error.to_string().ends_with("within 1s"), "{error}");
         assert!(unit.bridge.inquiry().is_ok());
         let write = unit.bridge.write16(0, &[0; 512]);
@@ -213,7 +214,7 @@ fn a_failed_request_to_the_device_leaves_a_working_unit() {
     let refuse =
         |bridge: &mut Bridge, entry: Entry| tell(bridge, card, Entry { to: 0x0070_0000, command_at: None, ..entry });
     let mut data = [0; SECTOR];
-    let error = unit.bridge.read_sram_by_read16(&mut data, SECOND, refuse).unwrap_err();
+    let error = read16::read_sram(&mut unit.bridge, &mut data, SECOND, refuse).unwrap_err();
     assert!(error.to_string().contains("no device accepts"), "{error}");
     unit.works();
     assert!(unit.read16(1).is_ok());
@@ -228,14 +229,14 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let answered = |_: &mut Bridge, _| -> Result<(), AnyFailure> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
-        let error = bridge.read_sram_by_read16(&mut data, SECOND, answered).unwrap_err();
-        assert_eq!(error.code(), "asm2464::sram::transport", "{error}");
+        let error = read16::read_sram(&mut bridge, &mut data, SECOND, answered).unwrap_err();
+        assert_eq!(error.code(), "lab::read16::transport", "{error}");
         assert!(bridge.inquiry().is_ok());
     }
     let mut unit = unit(CARD);
     for len in [0, 511, 513, 129 * SECTOR] {
-        let error = unit.bridge.read_sram_by_read16(&mut vec![0; len], SECOND, answered).unwrap_err();
-        assert_eq!(error.code(), "asm2464::sram::length", "{len}");
+        let error = read16::read_sram(&mut unit.bridge, &mut vec![0; len], SECOND, answered).unwrap_err();
+        assert_eq!(error.code(), "lab::read16::length", "{len}");
     }
 }
 

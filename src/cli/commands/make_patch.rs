@@ -131,7 +131,7 @@ mod tests {
         let site: CodeAddress = "b1:0xEF4F".parse().unwrap();
         let start = site.body_offset().0 as usize;
         let hunk = Hunk {
-            at: site.body_offset().into(),
+            at: site.body_offset(),
             expect: image.body()[start..start + 40].to_vec(),
             new: (1..=40).collect(),
             instruction: None,

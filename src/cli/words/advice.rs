@@ -70,6 +70,9 @@ pub fn steps(advice: &Advice, invocation: &Invocation) -> Vec<WordedStep> {
         Advice::StartFlashed => {
             vec![told(&format!("{}: then it runs what is in its flash", invocation.by_hand(Hands::Replug)))]
         }
+        Advice::PowerCycle => {
+            vec![told(&format!("only a power cycle helps: {}", invocation.by_hand(Hands::ReplugWithSupply)))]
+        }
         Advice::AllowWrites => {
             let again = invocation.again().without("no_write");
             vec![WordedStep::run("let doctor write what is gone after a power cycle", again)]

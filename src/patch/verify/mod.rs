@@ -313,7 +313,7 @@ fn compare<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>, ver
         return;
     };
     for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
-        let _ = expected.replace(hunk.at.body_offset(), &hunk.new);
+        let _ = expected.replace(hunk.at, &hunk.new);
     }
     verification.differences = differences(&expected.to_file(), file);
 }

@@ -14,12 +14,9 @@ use super::docks::OtherChip;
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, is_released};
 use super::lock::UnitLock;
+use crate::bridge::setup::set_configuration;
 use crate::bridge::{Endpoint, PipeError, PortPath};
 
-/// bmRequestType of a standard request to the device, host to device (USB 3.2, 9.3).
-const STANDARD_TO_DEVICE: u8 = 0x00;
-/// bRequest of SET_CONFIGURATION (USB 3.2, 9.4).
-const SET_CONFIGURATION: u8 = 9;
 /// Time limit of a control request without data (USB 3.2, 9.2.6.4).
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that the boot loader needs after a port reset. Source: openpilot's flasher.
@@ -34,7 +31,7 @@ pub(super) struct ClaimedDevice {
     // Fields drop in order: dropping the handle releases the interface.
     pub(super) handle: Gated,
     pub(super) port: PortPath,
-    alternate: u8,
+    pub(super) alternate: u8,
     alternates: usize,
     state: BridgeState,
     _awake: Awake,
@@ -86,11 +83,6 @@ impl ClaimedDevice {
         self.handle.at_rest().device().address()
     }
 
-    /// The alternate setting that it is on.
-    pub(super) const fn alternate(&self) -> u8 {
-        self.alternate
-    }
-
     /// Switches the device to another alternate setting.
     ///
     /// # Errors
@@ -133,7 +125,8 @@ impl ClaimedDevice {
     fn try_configure(&self) -> rusb::Result<()> {
         // Send the request directly: Linux refuses to set the configuration of a device whose interface is claimed.
         let handle = self.handle.enter()?;
-        handle.write_control(STANDARD_TO_DEVICE, SET_CONFIGURATION, 1, 0, &[], CONTROL_TIMEOUT)?;
+        let [kind, request, value, ..] = set_configuration(1);
+        handle.write_control(kind, request, value.into(), 0, &[], CONTROL_TIMEOUT)?;
         handle.set_alternate_setting(INTERFACE, self.alternate)?;
         for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
             handle.clear_halt(endpoint.address())?;

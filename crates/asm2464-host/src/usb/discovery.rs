@@ -271,7 +271,8 @@ fn string(device: &rusb::Device<Context>, port: &PortPath, name: &str, index: Op
 /// Waits until a device arrives or leaves. On a system without such events it waits for a fixed time.
 #[derive(Debug)]
 pub(super) struct HotplugWatch {
-    context: Context,
+    /// Its device list is current.
+    pub(super) context: Context,
     events: Option<Registration<Context>>,
 }
 
@@ -297,11 +298,6 @@ impl HotplugWatch {
         let events =
             if rusb::has_hotplug() { HotplugBuilder::new().register(&context, Box::new(Bell)).ok() } else { None };
         Ok(Self { context, events })
-    }
-
-    /// The context of the watch. Its device list is current.
-    pub(super) const fn context(&self) -> &Context {
-        &self.context
     }
 
     /// Waits for a change, at most for `longest`. May return without one. A change before the call counts unless a

@@ -196,7 +196,7 @@ impl Port for UsbPort {
         let peer = Sysfs::system().peer(&self.port);
         let mut away = false;
         loop {
-            match find_in(watch.context(), &self.port, &self.known)? {
+            match find_in(&watch.context, &self.port, &self.known)? {
                 Some(found) if away || self.seen != Some(found.address()) => return Ok(Some(self.back(found.info))),
                 Some(_) => {}
                 None if !away => {
@@ -207,7 +207,7 @@ impl Port for UsbPort {
             }
             if away
                 && let Some(peer) = &peer
-                && let Some(found) = find_in(watch.context(), peer, &self.known)?
+                && let Some(found) = find_in(&watch.context, peer, &self.known)?
             {
                 (self.port, self.seen) = (peer.clone(), Some(found.address()));
                 return Ok(Some(self.back(found.info)));

@@ -1,5 +1,6 @@
 //! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space.
 
+use std::fmt;
 use std::str::FromStr;
 
 use derive_more::Display;
@@ -22,8 +23,7 @@ const HEADER_LEN: u32 = 4;
 pub struct FileOffset(pub u32);
 
 /// A byte's place in the container's body, which is the code without header and trailer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
-#[display("body {_0:#07x}")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyOffset(pub u32);
 
 /// A byte's place in the unit's SPI flash.
@@ -119,6 +119,16 @@ impl BodyOffset {
             CodeAddress::new(Bank::Bank1, (self.0 - BANK1_BODY_START + COMMON_LEN) as u16)
         } else {
             None
+        }
+    }
+}
+
+/// Formats both other views: `c:0x2A0E (file 0x02a12)`; past the end of bank 1 the offset in the file alone.
+impl fmt::Display for BodyOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code_address() {
+            Some(code) => write!(f, "{code} ({})", self.file_offset()),
+            None => self.file_offset().fmt(f),
         }
     }
 }

@@ -380,7 +380,7 @@ const fn dwords(piece: &[u8]) -> u32 {
 }
 
 /// Number of SRAM sectors of a length in bytes.
-fn sectors(len: usize) -> Result<u16, ControlError> {
+pub(crate) fn sectors(len: usize) -> Result<u16, ControlError> {
     if let Ok(sectors) = u16::try_from(len / SRAM_SECTOR_LEN)
         && len.is_multiple_of(SRAM_SECTOR_LEN)
     {

@@ -29,6 +29,7 @@ use super::descriptors::INTERFACE;
 use super::device::ClaimedDevice;
 use super::error::pipe_error;
 use super::forced_exit::{is_released, stop_at_the_end};
+use crate::bridge::setup::MASS_STORAGE_RESET;
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len, deadline,
 };
@@ -39,10 +40,6 @@ const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoi
 const WANTED_STREAMS: u16 = 32;
 /// Minimum number of streams: one for a command, one for task management.
 const FEWEST_STREAMS: u16 = 2;
-/// bmRequestType of a class request to an interface, host to device (BOT 3.1).
-const CLASS_TO_INTERFACE: u8 = 0x21;
-/// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
-const MASS_STORAGE_RESET: u8 = 0xFF;
 /// Time that cancelled transfers may take to return when the device is dropped.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -107,7 +104,7 @@ impl Transfers {
 
     /// The alternate setting that the device is on.
     pub(super) fn alternate(&self) -> u8 {
-        self.device.alternate()
+        self.device.alternate
     }
 
     /// The handle, for what sends the device no request.
@@ -323,10 +320,8 @@ impl Pipes for Transfers {
 
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
         let handle = self.device.handle.enter().map_err(pipe_error)?;
-        handle
-            .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, INTERFACE.into(), &[], timeout)
-            .map(drop)
-            .map_err(pipe_error)
+        let [kind, request, ..] = MASS_STORAGE_RESET;
+        handle.write_control(kind, request, 0, INTERFACE.into(), &[], timeout).map(drop).map_err(pipe_error)
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {

@@ -360,19 +360,6 @@ pub(in crate::cli::words::errors) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::thread",
         "raise the limit of processes (`ulimit -u`, or a container's), or serve fewer units; none is served now";
     "asmpatch::serve::wait", "see the system log; start the server again";
-    "asmpatch::sram::length", "split the read; nothing was sent";
-    "asmpatch::sram::no_completion",
-        "the unit was reset and answers again; initialise it again before WRITE(16) and READ(16). A device behind the \
-         bridge has to write the completion entry: without one, read the SRAM by E4";
-    "asmpatch::sram::not_initialised",
-        "if no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
-    "asmpatch::sram::power", ("only a power cycle helps: " ReplugWithSupply);
-    "asmpatch::sram::queues", (
-        "nothing was started: asmpatch knows these queues only on image 240417" ["see what runs there" "list"]);
-    "asmpatch::sram::short", "discard what was read, and read the SRAM with E4";
-    "asmpatch::sram::transport",
-        ("connect it to a SuperSpeed port" {" and leave {} out" if "transport" "bot"}
-        "; E4 reads the SRAM on any transport");
     "asmpatch::tiny_gpu::fault", "the card is newer than this version knows, or it hangs";
     "asmpatch::tiny_gpu::left_program",
         "the program needs a RET on every path; data memory is as the program left it";

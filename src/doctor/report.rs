@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::image::{Rewritable, samples};
     use crate::tests::unit;
-    use crate::unit::facts::{Contents, HostState};
+    use crate::unit::facts::{Behaviour, Contents, HostState};
 
     /// The report on a unit with open firmware whose product string has its serial number.
     fn report() -> Report {
@@ -221,9 +221,7 @@ mod tests {
         let mut facts = Facts::unasked(unit("1-2", "LAB-07"), HostState::default());
         facts.descriptors = Some([&CONTAINER_ID[..], &[0], &[0xAB; 16]].concat());
         facts.contents = Asked::Is(Contents {
-            state: BridgeState::OpenFirmware,
-            version: None,
-            e4_extension: None,
+            runs: Behaviour::only(BridgeState::OpenFirmware),
             sha256: None,
             flashed: Some(firmware),
         });

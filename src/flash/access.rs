@@ -111,6 +111,14 @@ impl Access {
         }
     }
 
+    /// What carries vendor commands, if the unit takes them.
+    pub const fn bridge(&mut self) -> Option<&mut Bridge> {
+        match self {
+            Self::Commands(bridge) => Some(bridge),
+            Self::Registers(_) => None,
+        }
+    }
+
     /// The reader of the unit's flash.
     pub fn reader(&mut self) -> &mut dyn FlashReader {
         match self {

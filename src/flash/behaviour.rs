@@ -4,66 +4,27 @@
 //! the reset loads it again. Stock and patched firmware have the same version, so that proves nothing either. Only
 //! behaviour that differs between the old and the written code is a proof, if it can be tested without harm.
 
-use std::fmt;
-
 use asm2464::Kind;
-use asm2464::firmware::{BridgeState, FirmwareVersion};
-use asm2464_host::bridge::{CommandError, UnitInfo};
 use derive_more::Display;
 use serde::Serialize;
 
-use super::access::Access;
 use super::error::FlashError;
 use super::plan::FlashPlan;
-use crate::unit::facts::differing;
-
-/// Observable behaviour of a firmware.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Behaviour {
-    /// The unit's state, as its USB interface shows it.
-    pub state: Option<BridgeState>,
-    /// Open firmware's product string, which contains its build.
-    pub build: Option<String>,
-    /// The version that the firmware reports.
-    pub version: Option<FirmwareVersion>,
-    /// Whether E4 returns 256 bytes at once; `None` if unknown.
-    pub e4_extension: Option<bool>,
-}
+use crate::unit::facts::{Behaviour, differing};
 
 impl Behaviour {
-    /// Nothing is known.
-    pub const UNKNOWN: Self = Self { state: None, build: None, version: None, e4_extension: None };
-
     /// Behaviour of the firmware in a plan.
     pub fn of_plan(plan: &FlashPlan) -> Self {
-        let state = Some(plan.becomes());
+        let only = Self::only(plan.becomes());
         match &plan.open {
-            Some(open) => Self { state, build: Some(open.product.clone()), ..Self::UNKNOWN },
-            None => Self { state, build: None, version: plan.version, e4_extension: plan.e4_extension },
+            Some(open) => Self { build: Some(open.product.clone()), ..only },
+            None => Self { version: plan.version, e4_extension: plan.e4_extension, ..only },
         }
-    }
-
-    /// Behaviour of the unit.
-    ///
-    /// # Errors
-    /// If the unit reports no version, or is gone.
-    pub fn of_unit(access: &mut Access, attached: &UnitInfo) -> Result<Self, CommandError> {
-        let state = Some(attached.state);
-        let Access::Commands(bridge) = access else {
-            return Ok(Self { state, build: Some(attached.product.clone()), ..Self::UNKNOWN });
-        };
-        let version = Some(bridge.firmware_version()?);
-        let timeout = bridge.timeout();
-        let e4_extension = match bridge.has_e4_extension(timeout) {
-            Err(error) if error.is_gone() => return Err(error.into()),
-            answer => answer.ok().flatten(),
-        };
-        Ok(Self { state, build: None, version, e4_extension })
     }
 
     /// Returns the error if a unit should behave like `self` and behaves like `found`; `None` if nothing known differs.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
-        let state = |behaviour: &Self| behaviour.state.map(|state| state.to_string());
+        let state = |behaviour: &Self| Some(behaviour.state.to_string());
         let builds =
             differing(state(self), state(found)).or_else(|| differing(self.build.clone(), found.build.clone()));
         if let Some((expected, found)) = builds {
@@ -81,23 +42,6 @@ impl Behaviour {
             false => "returns all, while the image returns none",
         };
         Some(FlashError::other(label, format!("E4 of 256 bytes {differs}: the unit doesn't run what was written")))
-    }
-}
-
-impl fmt::Display for Behaviour {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(build) = &self.build {
-            return write!(f, "open firmware {build:?}");
-        }
-        match self.version {
-            Some(version) => write!(f, "version {version}")?,
-            None => f.write_str("no version")?,
-        }
-        match self.e4_extension {
-            Some(true) => f.write_str(", E4 gives 256 bytes"),
-            Some(false) => f.write_str(", E4 gives at most 255 bytes"),
-            None => f.write_str(", E4 of 256 bytes has no answer"),
-        }
     }
 }
 
@@ -134,27 +78,26 @@ impl StartedCode {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::Image;
+    use asm2464::firmware::{BridgeState, FirmwareVersion, Image};
     use asm2464_chip::practice;
     use asm2464_host::bridge::Port as _;
 
+    use super::super::access::Access;
     use super::*;
     use crate::image::{Rewritable, samples};
     use crate::tests::virtual_port;
 
     fn of(version: u8, e4_extension: Option<bool>) -> Behaviour {
-        Behaviour { version: Some(FirmwareVersion([version; 6])), e4_extension, ..Behaviour::UNKNOWN }
+        let version = Some(FirmwareVersion([version; 6]));
+        Behaviour { version, e4_extension, ..Behaviour::only(BridgeState::Vendor) }
     }
 
     #[test]
     fn only_what_differs_before_and_after_tells_what_runs() {
         let (short, long, mute) = (of(1, Some(false)), of(1, Some(true)), of(1, None));
         let (short, long, mute) = (|| short.clone(), || long.clone(), || mute.clone());
-        let open = |build: &str| {
-            let state = Some(BridgeState::OpenFirmware);
-            Behaviour { state, build: Some(build.to_owned()), ..Behaviour::UNKNOWN }
-        };
-        let vendor = || Behaviour { state: Some(BridgeState::Vendor), ..short() };
+        let open =
+            |build: &str| Behaviour { build: Some(build.to_owned()), ..Behaviour::only(BridgeState::OpenFirmware) };
         for (before, written, now, runs) in [
             (short(), long(), long(), StartedCode::Written),
             (short(), long(), short(), StartedCode::Before),
@@ -164,9 +107,9 @@ mod tests {
             (long(), long(), long(), StartedCode::Unknown),
             (short(), mute(), short(), StartedCode::Unknown),
             (mute(), long(), long(), StartedCode::Unknown),
-            (vendor(), open("custom 1"), open("custom 1"), StartedCode::Written),
-            (open("custom 1"), vendor(), vendor(), StartedCode::Written),
-            (open("custom 1"), vendor(), open("custom 1"), StartedCode::Before),
+            (short(), open("custom 1"), open("custom 1"), StartedCode::Written),
+            (open("custom 1"), short(), short(), StartedCode::Written),
+            (open("custom 1"), short(), open("custom 1"), StartedCode::Before),
             (open("custom 1"), open("custom 2"), open("custom 2"), StartedCode::Written),
             (open("custom 1"), open("custom 1"), open("custom 1"), StartedCode::Unknown),
             (of(1, None), of(2, None), of(2, None), StartedCode::Written),
@@ -178,15 +121,11 @@ mod tests {
 
     #[test]
     fn a_plan_and_a_unit_behave_by_the_kind_of_their_firmware() {
-        let known = |state, build: Option<&str>| Behaviour {
-            state: Some(state),
-            build: build.map(str::to_owned),
-            ..Behaviour::UNKNOWN
-        };
         let mut port = virtual_port("factory = 'open'");
         let attached = port.attached().unwrap();
-        let open = known(BridgeState::OpenFirmware, Some(&attached.product));
-        assert_eq!(Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached), Ok(open.clone()));
+        let open = Behaviour { build: Some(attached.product.clone()), ..Behaviour::only(BridgeState::OpenFirmware) };
+        let shown = Behaviour::of_unit(Access::open(&mut port).unwrap().bridge(), &attached);
+        assert_eq!(shown, Ok(open.clone()));
         let plan = |image: &Image| {
             let proof = samples::proof(image, Rewritable::Yes);
             FlashPlan::flash(attached.clone(), [None, None], None, None, &proof, |_| Ok(())).unwrap()
@@ -195,7 +134,7 @@ mod tests {
         let mut vendor = plan(&practice::image());
         vendor.e4_extension = Some(true);
         let version = Some(practice::image().version());
-        let expected = Behaviour { version, e4_extension: Some(true), ..known(BridgeState::Vendor, None) };
+        let expected = Behaviour { version, e4_extension: Some(true), ..Behaviour::only(BridgeState::Vendor) };
         assert_eq!(Behaviour::of_plan(&vendor), expected);
     }
 }

@@ -213,7 +213,7 @@ fn is_there_already(unit: &Examined, subject: &NewFirmware) -> bool {
     // Without a valid block, the unit shows a serial number that is not from its flash.
     let found = seen.attached.serial();
     let has_serial = found.is_empty() || plan.serial().is_none_or(|serial| serial == found);
-    has_serial && !seen.running.contradicts(subject.firmware())
+    has_serial && !seen.running.runs.contradicts(subject.firmware())
 }
 
 fn unproven(unit: &Examined, subject: &NewFirmware) -> Vec<Cow<'static, str>> {
@@ -349,7 +349,7 @@ fn own_backups(unit: &Examined) -> Vec<FittingBackup> {
 /// The change of the version's line, if there is one. The boot loader and open firmware report no version: then the
 /// unit's backups show which lines its board has run.
 fn line(unit: &Examined) -> Option<(FirmwareVersion, FirmwareVersion)> {
-    let ran = match unit.seen.running.version {
+    let ran = match unit.seen.running.runs.version {
         Some(running) => vec![running],
         None => versions_run(&unit.backups),
     };

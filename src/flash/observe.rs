@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asm2464::AnyFailure;
-use asm2464::firmware::{BridgeState, FirmwareVersion, Image, MAX_FILE_LEN, Part, container_len};
+use asm2464::firmware::{BridgeState, Image, MAX_FILE_LEN, Part, container_len};
 use asm2464::flash::image_file;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Behind, Bridge, CommandError, Port, Storage, UnitInfo};
@@ -12,8 +12,8 @@ use asm2464_host::pcie::{Survey, is_ssd};
 use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::error::FlashError;
 use crate::gpus::PciId;
-use crate::image::{Firmware, Images};
-use crate::unit::facts::{Asked, Contents, HostState, RunningFirmware};
+use crate::image::Images;
+use crate::unit::facts::{Asked, Behaviour, Contents, HostState, RunningFirmware};
 use crate::unit::{Live, ask};
 
 /// Time limit of the check for E4's extension.
@@ -22,14 +22,10 @@ const E4_DEADLINE: Duration = Duration::from_secs(5);
 /// The firmware that runs, and the contents of the flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedFirmware {
-    /// The unit's state, as its USB interface shows it.
-    pub state: BridgeState,
-    /// The version, read by E4.
-    pub version: Option<FirmwareVersion>,
+    /// What runs.
+    pub runs: Behaviour,
     /// Both parts of the flash: complete if read by E2; if read through registers, only as much as the image takes.
     pub parts: Option<[Vec<u8>; 2]>,
-    /// Whether E4 takes more than 255 bytes.
-    pub e4_extension: Option<bool>,
     /// What the firmware answers about an SSD; `None` if it takes no SCSI commands.
     pub storage: Option<Storage>,
 }
@@ -53,7 +49,7 @@ impl ObservedFirmware {
                 Some([one, two])
             }
         };
-        Ok(Self { state, version: None, parts, e4_extension: None, storage: None })
+        Ok(Self { runs: Behaviour::only(state), parts, storage: None })
     }
 
     fn by_commands(bridge: &mut Bridge, state: BridgeState) -> Result<Self, CommandError> {
@@ -69,25 +65,20 @@ impl ObservedFirmware {
             Some(one) => part(Part::Two)?.map(|two| [one, two]),
             None => None,
         };
-        Ok(Self { state, version, parts, e4_extension, storage })
+        Ok(Self { runs: Behaviour { version, e4_extension, ..Behaviour::only(state) }, parts, storage })
     }
 
     /// What is behind the bridge, as far as the firmware itself says it.
     pub fn behind(&self) -> Behind {
         match &self.storage {
             Some(storage) => storage.behind(),
-            None => Behind::CannotTell(format!("the {} does not say", self.state)),
+            None => Behind::CannotTell(format!("the {} does not say", self.runs.state)),
         }
     }
 
     /// The image in the flash; `None` if none was read, or if the chip would not start it.
     pub fn image(&self) -> Option<Image> {
         Image::parse(&image_file(self.parts.as_ref()?)).ok()
-    }
-
-    /// Whether the unit behaves differently from this firmware.
-    pub fn contradicts(&self, firmware: &Firmware) -> bool {
-        self.without_image().contradicts(firmware)
     }
 
     /// The firmware that runs on the unit, if it can be determined.
@@ -97,10 +88,10 @@ impl ObservedFirmware {
 
     /// What runs, and the image in the flash as what it is.
     pub fn contents(&self, images: &Images) -> Contents {
-        let mut contents = self.without_image();
+        let mut contents = Contents { runs: self.runs.clone(), sha256: None, flashed: None };
         if let Some(image) = self.image() {
             // Open firmware is known by its descriptors, and its image is not asked for.
-            if self.state == BridgeState::Vendor {
+            if self.runs.state == BridgeState::Vendor {
                 let known = images.identify(&image);
                 (contents.sha256, contents.flashed) = (Some(known.sha256), Some(known.firmware.clone()));
             } else {
@@ -108,11 +99,6 @@ impl ObservedFirmware {
             }
         }
         contents
-    }
-
-    fn without_image(&self) -> Contents {
-        let Self { state, version, e4_extension, .. } = self;
-        Contents { state: *state, version: *version, e4_extension: *e4_extension, sha256: None, flashed: None }
     }
 }
 

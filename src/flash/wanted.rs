@@ -158,7 +158,7 @@ pub(super) mod tests {
     use crate::flash::observe::ObservedFirmware;
     use crate::image::{Rewritable, samples};
     use crate::tests::unit;
-    use crate::unit::facts::Asked;
+    use crate::unit::facts::{Asked, Behaviour};
 
     /// The practice image, with what the unit has.
     pub(in crate::flash) fn practice_image() -> WantedImage {
@@ -175,7 +175,7 @@ pub(super) mod tests {
     /// The serial number that a unit gets that has lost its blocks and shows `LAB-07`.
     fn serial_without_blocks(state: BridgeState) -> String {
         let attached = UnitInfo { state, ..unit("9-9", "LAB-07") };
-        let running = ObservedFirmware { state, version: None, parts: None, e4_extension: None, storage: None };
+        let running = ObservedFirmware { runs: Behaviour::only(state), parts: None, storage: None };
         let seen =
             Observation { attached, blocks: [None, None], running, tree: Asked::NotAsked, is_disk_checked: true };
         practice_image().plan(&seen, None).unwrap().serial().unwrap()

@@ -4,8 +4,8 @@
 //! The rules in [`diagnose`](crate::doctor::diagnose()) infer from it. A [`Report`](crate::doctor::Report) holds it
 //! without what is private, so a later version can infer again.
 
-use std::env;
 use std::path::PathBuf;
+use std::{env, fmt};
 
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::escape::Escape as _;
@@ -13,7 +13,7 @@ use asm2464::firmware::{BridgeState, FirmwareVersion};
 use asm2464::flash::JedecId;
 use asm2464::{AnyFailure, Named};
 use asm2464_host::bridge::open::Supply;
-use asm2464_host::bridge::{Location, PortPath, Storage, UnitInfo};
+use asm2464_host::bridge::{Bridge, CommandError, Location, PortPath, Storage, UnitInfo};
 use asm2464_host::pcie::{Link, Survey};
 use asm2464_host::usb::sysfs::{BayDisk, Process, Sysfs};
 use derive_more::Display;
@@ -129,16 +129,75 @@ pub(crate) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Optio
     one.zip(other).filter(|(one, other)| one != other)
 }
 
-/// What runs on a unit and what its flash holds, as it answered.
+/// What runs on a unit, as it shows and answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct Contents {
+pub struct Behaviour {
     /// The unit's state.
     pub state: BridgeState,
+    /// Open firmware's product string, which contains its build.
+    #[serde(skip)]
+    pub build: Option<String>,
     /// The version, read by E4.
     pub version: Option<FirmwareVersion>,
     /// Whether E4 takes more than 255 bytes.
     pub e4_extension: Option<bool>,
+}
+
+impl Behaviour {
+    /// Only the state is known.
+    pub const fn only(state: BridgeState) -> Self {
+        Self { state, build: None, version: None, e4_extension: None }
+    }
+
+    /// Behaviour of an attached unit; `bridge` carries the vendor's commands, which open firmware takes none of.
+    ///
+    /// # Errors
+    /// If the unit reports no version, or is gone.
+    pub fn of_unit(bridge: Option<&mut Bridge>, attached: &UnitInfo) -> Result<Self, CommandError> {
+        let only = Self::only(attached.state);
+        let Some(bridge) = bridge else { return Ok(Self { build: Some(attached.product.clone()), ..only }) };
+        let version = Some(bridge.firmware_version()?);
+        let timeout = bridge.timeout();
+        let e4_extension = match bridge.has_e4_extension(timeout) {
+            Err(error) if error.is_gone() => return Err(error.into()),
+            answer => answer.ok().flatten(),
+        };
+        Ok(Self { version, e4_extension, ..only })
+    }
+
+    /// Whether this firmware would behave differently.
+    pub fn contradicts(&self, firmware: &Firmware) -> bool {
+        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
+            || differing(self.version, firmware.version()).is_some()
+            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
+    }
+}
+
+impl fmt::Display for Behaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(build) = &self.build {
+            return write!(f, "open firmware {build:?}");
+        }
+        match self.version {
+            Some(version) => write!(f, "version {version}")?,
+            None => f.write_str("no version")?,
+        }
+        match self.e4_extension {
+            Some(true) => f.write_str(", E4 gives 256 bytes"),
+            Some(false) => f.write_str(", E4 gives at most 255 bytes"),
+            None => f.write_str(", E4 of 256 bytes has no answer"),
+        }
+    }
+}
+
+/// What runs on a unit and what its flash holds, as it answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Contents {
+    /// What runs.
+    #[serde(flatten)]
+    pub runs: Behaviour,
     /// SHA-256 of the image in the flash.
     pub sha256: Option<Sha256Digest>,
     /// The image in the flash; `None` if none was read, or if the chip would not start it.
@@ -146,21 +205,14 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Whether the unit behaves differently from this firmware.
-    pub fn contradicts(&self, firmware: &Firmware) -> bool {
-        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
-            || differing(self.version, firmware.version()).is_some()
-            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
-    }
-
     /// The firmware that runs on the unit, if it can be determined.
     pub fn running_firmware(&self) -> RunningFirmware {
-        if self.state != BridgeState::Vendor {
-            return RunningFirmware::Other(self.state);
+        if self.runs.state != BridgeState::Vendor {
+            return RunningFirmware::Other(self.runs.state);
         }
         match &self.flashed {
-            None => RunningFirmware::Vendor(self.version),
-            Some(firmware) if self.contradicts(firmware) => RunningFirmware::OtherThanFlashed(firmware.clone()),
+            None => RunningFirmware::Vendor(self.runs.version),
+            Some(firmware) if self.runs.contradicts(firmware) => RunningFirmware::OtherThanFlashed(firmware.clone()),
             Some(firmware) => RunningFirmware::Flashed(firmware.clone()),
         }
     }

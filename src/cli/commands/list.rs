@@ -161,7 +161,7 @@ impl ListedUnit {
             }
             _ => {}
         }
-        self.version = running.version.map(|version| version.to_string());
+        self.version = running.runs.version.map(|version| version.to_string());
         self.behind = Some(behind.to_string());
         self.firmware = runs.to_string();
     }

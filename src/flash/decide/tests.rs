@@ -26,7 +26,7 @@ use super::samples::{block_one, block_zero};
 use super::*;
 use crate::image::{OpenImage, Rewritable, samples};
 use crate::tests::unit;
-use crate::unit::facts::Asked;
+use crate::unit::facts::{Asked, Behaviour};
 
 /// Only the units of the run are connected.
 const ALONE: Neighbours = Ok(Vec::new());
@@ -47,9 +47,9 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     let identity = UnitIdentity::of(blocks.each_ref().map(Option::as_ref));
     let attached = UnitInfo { state, serial: identity.serial, ..unit(device, "") };
     let parts = image.map(|image| Slot::of([&[0; 128]; 2], &image.to_file()).parts().map(<[u8]>::to_vec));
-    let version = image.map(Image::version);
-    let e4_extension = image.map(|_| false);
-    let running = ObservedFirmware { state, version, parts, e4_extension, storage: None };
+    let (version, e4_extension) = (image.map(Image::version), image.map(|_| false));
+    let runs = Behaviour { version, e4_extension, ..Behaviour::only(state) };
+    let running = ObservedFirmware { runs, parts, storage: None };
     Observation { attached, blocks, running, tree: Asked::NotAsked, is_disk_checked: true }
 }
 
@@ -156,7 +156,7 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
     let contradictions: [fn(&mut Observation); 4] = [
         |seen| {
             let [_, b, c, line @ ..] = sample_image(0).version().0;
-            seen.running.version = Some(FirmwareVersion([1, b, c, line[0], line[1], line[2]]));
+            seen.running.runs.version = Some(FirmwareVersion([1, b, c, line[0], line[1], line[2]]));
         },
         |seen| seen.attached.id = UsbId::PATCHED,
         |seen| seen.attached.serial = Some("B".to_owned()),
@@ -440,7 +440,7 @@ fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
     let [a, b, c, series, ..] = image.version().0;
     let makers = FirmwareVersion([a, b, c, series, 0x4F, 0x05]);
-    seen.running.version = Some(makers);
+    seen.running.runs.version = Some(makers);
     let plan = kept(&seen, &image);
     let asked = written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
     assert_eq!(asked.other_line, Some((makers, image.version())));
@@ -455,7 +455,7 @@ fn a_line_whose_first_byte_differs_needs_consent_in_advance_even_on_a_terminal()
     let image = sample_image(0);
     let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
     let [a, b, c, series, ..] = image.version().0;
-    seen.running.version = Some(FirmwareVersion([a, b, c, series ^ 1, 0, 0]));
+    seen.running.runs.version = Some(FirmwareVersion([a, b, c, series ^ 1, 0, 0]));
     let plan = kept(&seen, &image);
     let decision = decide_alone(&seen, &plan, &subject(), Allowed::default());
     assert_eq!(refusal(&decision).code(), "asmpatch::flash::other_line");
@@ -970,7 +970,7 @@ fn a_number_that_another_unit_of_the_run_gets_is_not_taken_back_without_consent(
 fn every_command_after_a_change_of_the_line_changes_it_or_changes_it_back() {
     let mut seen = observed("1-1", blocks("A"), Some(&another()));
     let [a, b, c, series, ..] = sample_image(0).version().0;
-    seen.running.version = Some(FirmwareVersion([a, b, c, series, 0x4F, 0x05]));
+    seen.running.runs.version = Some(FirmwareVersion([a, b, c, series, 0x4F, 0x05]));
     let later = later(&examined(&seen, &kept(&seen, &sample_image(0)), &[]), false);
     for permissions in [&later.now, &later.again, &later.with_blocks, &later.back, &later.back_when_done] {
         assert_eq!(*permissions, [Permission::OtherLine]);

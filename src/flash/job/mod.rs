@@ -364,7 +364,7 @@ impl FlashJob {
         let is_at_stake = |unit: &Examined| {
             self.allowed.no_backup
                 || !is_readable(unit.seen.attached.state)
-                || unit.seen.running.version.is_none()
+                || unit.seen.running.runs.version.is_none()
                 || unit.own() != unit.planned()
                 || unit.plan.blocks.iter().any(|block| block.source.stands_in())
         };

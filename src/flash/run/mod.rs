@@ -77,13 +77,14 @@ use tracing::{debug, info};
 
 use super::access::{Access, FlashReader, UnitBlocks};
 use super::backup::Backup;
-use super::behaviour::{Behaviour, StartedCode};
+use super::behaviour::StartedCode;
 use super::consent::Permission;
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
 use super::{backup, backup_folder};
 use crate::failure::fenced;
+use crate::unit::facts::Behaviour;
 
 /// Result of reading back a block of which only the [kept bytes](kept_bytes) are the same.
 const NOT_COMPARED: &str =
@@ -331,12 +332,14 @@ impl UnitRun<'_> {
         self.observer.event(FlashEvent::Total(self.total()));
         self.interrupt.check()?;
         let mut access = self.claim(port)?;
+        let attached = &self.plan.attached;
+        let only = Behaviour::only(attached.state);
         // Behaviour that couldn't be read isn't compared.
-        let before = match self.plan.attached.state {
+        let before = match attached.state {
             BridgeState::Vendor | BridgeState::OpenFirmware => {
-                Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
+                Behaviour::of_unit(access.bridge(), attached).unwrap_or(only)
             }
-            BridgeState::BootLoader => Behaviour { state: Some(BridgeState::BootLoader), ..Behaviour::UNKNOWN },
+            BridgeState::BootLoader => only,
         };
         if let Some(into) = &self.options.backup_into {
             self.interrupt.check()?;

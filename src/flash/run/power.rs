@@ -10,11 +10,12 @@ use asm2464_host::bridge::{CommandError, Port, UnitInfo, deadline};
 
 use super::UnitRun;
 use crate::flash::access::Access;
-use crate::flash::behaviour::{Behaviour, StartedCode};
+use crate::flash::behaviour::StartedCode;
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::restart::restart_open;
 use crate::unit::Live;
+use crate::unit::facts::Behaviour;
 
 /// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -289,7 +290,7 @@ impl UnitRun<'_> {
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
         let attached = port.attached()?;
-        let now = Behaviour::of_unit(&mut access, &attached)?;
+        let now = Behaviour::of_unit(access.bridge(), &attached)?;
         self.report.version = now.version;
         let written = Behaviour::of_plan(self.plan);
         let runs = match written.contradiction(&now) {

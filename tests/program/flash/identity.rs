@@ -277,7 +277,7 @@ fn version(blocks: &[ConfigBlock; 2]) -> Option<FirmwareVersion> {
     fs::write(rig.dir().join("flash.bin"), cells).unwrap();
     let mut port = rig.port();
     let state = port.attached().unwrap().state;
-    ObservedFirmware::of(&mut Access::open(&mut port).ok()?, state).ok()?.version
+    ObservedFirmware::of(&mut Access::open(&mut port).ok()?, state).ok()?.runs.version
 }
 
 #[test]

@@ -364,5 +364,5 @@ fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
         "{:?}",
         running.behind()
     );
-    assert!(running.image().is_some() && running.version.is_some());
+    assert!(running.image().is_some() && running.runs.version.is_some());
 }

@@ -395,7 +395,7 @@ fn each_row_has_its_verdict_and_what_keeps_a_runtime_from_starting_fails_the_com
         let mut seen = examined("", &patched(), DoctorOptions::default());
         seen.unit.id = UsbId::PATCHED;
         let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
-        contents.version = Some(version.parse().unwrap());
+        contents.runs.version = Some(version.parse().unwrap());
         contents.flashed.as_mut().unwrap().set_version(version.parse().unwrap());
         seen
     };
@@ -529,7 +529,7 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
 fn other_than_flashed() -> Facts {
     let mut seen = examined("", &practice::image(), DoctorOptions::default());
     let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
-    contents.version = Some("231204.85.00.00".parse().unwrap());
+    contents.runs.version = Some("231204.85.00.00".parse().unwrap());
     seen
 }
 
@@ -695,10 +695,10 @@ fn firmware_whose_longest_e4_is_not_that_of_the_image_in_the_flash_is_another() 
     let mut seen = examined("", &practice::image(), DoctorOptions::default());
     let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
     assert!(matches!(contents.running_firmware(), RunningFirmware::Flashed(_)), "{contents:#?}");
-    contents.e4_extension = Some(true);
+    contents.runs.e4_extension = Some(true);
     assert!(matches!(contents.running_firmware(), RunningFirmware::OtherThanFlashed(_)), "{contents:#?}");
     // What the unit didn't say contradicts nothing.
-    contents.e4_extension = None;
+    contents.runs.e4_extension = None;
     assert!(matches!(contents.running_firmware(), RunningFirmware::Flashed(_)), "{contents:#?}");
 }
 

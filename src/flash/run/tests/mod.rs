@@ -21,11 +21,11 @@ use asm2464_host::bridge::{TransportError, TransportErrorKind};
 
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
-use super::super::behaviour::Behaviour;
 use super::super::observe::Observation;
 use super::*;
 use crate::image::samples;
 use crate::tests::{unit, virtual_port};
+use crate::unit::facts::Behaviour;
 
 /// The units' port.
 const PLACE: &str = "9-9";
@@ -482,7 +482,7 @@ fn what_a_unit_does_not_answer_is_unknown_and_a_unit_that_goes_is_an_error() {
             let seen = Observation::of(&mut port(nth, quirk), Interrupt::never());
             assert_eq!(seen.is_ok(), is_there, "{nth} {quirk:?}: {seen:?}");
             if let Ok(Observation { running, .. }) = seen {
-                let is_known = (running.version.is_some(), running.e4_extension.is_some());
+                let is_known = (running.runs.version.is_some(), running.runs.e4_extension.is_some());
                 assert_eq!(is_known, (nth != 8, nth != 9), "{quirk:?}");
             }
         }
@@ -490,7 +490,7 @@ fn what_a_unit_does_not_answer_is_unknown_and_a_unit_that_goes_is_an_error() {
         for (nth, is_judged) in [(1, false), (2, is_there)] {
             let mut port = port(nth, quirk);
             let attached = port.attached().unwrap();
-            let behaves = Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached);
+            let behaves = Behaviour::of_unit(Access::open(&mut port).unwrap().bridge(), &attached);
             assert_eq!(behaves.is_ok(), is_judged, "{nth} {quirk:?}: {behaves:?}");
         }
     }

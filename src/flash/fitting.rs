@@ -125,8 +125,11 @@ pub fn fitting(
         let fit = match (own.usb4, theirs.usb4) {
             (Some(one), Some(other)) if one == other => {
                 match differing(own.serial.as_deref(), theirs.serial.as_deref()) {
-                    Some((_, earlier)) if !(is_from_here && is_earlier(earlier)) => Fit::OtherSerial,
-                    _ => Fit::Certain,
+                    Some((now, earlier)) => {
+                        let is_before = is_from_here || backup.later_serials.iter().any(|later| later == now);
+                        if is_before && is_earlier(earlier) { Fit::Certain } else { Fit::OtherSerial }
+                    }
+                    None => Fit::Certain,
                 }
             }
             // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
@@ -257,7 +260,8 @@ pub(crate) mod tests {
 
     fn filed(folder: &str, device: &str, blocks: [BlockBytes; 2]) -> FiledBackup {
         let unit = BackedUpUnit { device: device.to_owned(), ..sample_backup().unit };
-        FiledBackup { folder: folder.into(), written: None, unit, blocks, pointer: None }
+        let later_serials = Vec::new();
+        FiledBackup { folder: folder.into(), written: None, unit, blocks, later_serials, pointer: None }
     }
 
     /// A backup with the known blocks.
@@ -438,6 +442,15 @@ pub(crate) mod tests {
         // Nor is another unit's number one of this unit's.
         let other = filed("other", "5-6", [block_zero("OTHER"), block_one(2)]);
         assert_eq!(fit(&[old.clone(), other], &[]), Fit::Certain);
+        // At another port, if asmpatch gave the unit its number after that backup.
+        let moved = |later: &str| {
+            let later_serials = vec!["BETWEEN".to_owned(), later.to_owned()];
+            FiledBackup { later_serials, ..of("old", "5-4", "OLD") }
+        };
+        assert_eq!(fit(&[moved("NEW")], &[]), Fit::Certain);
+        assert_eq!(fit(&[moved("OTHER")], &[]), Fit::OtherSerial);
+        assert_eq!(fit(&[moved("NEW"), of("third", "3-1", "THIRD")], &[]), Fit::OtherSerial);
+        assert_eq!(fit(&[moved("NEW")], &[now.clone(), unit("3-2", "OLD")]), Fit::OtherSerial);
         // Another port, a third number with the same USB4 identity, a unit that shows the number, a placeholder.
         assert_eq!(fit(&[of("old", "5-4", "OLD")], &[]), Fit::OtherSerial);
         assert_eq!(fit(&[old.clone(), of("third", "3-1", "THIRD")], &[]), Fit::OtherSerial);

@@ -14,6 +14,7 @@ use super::access::{UnitBlocks, is_readable};
 use super::backup::Backup;
 use super::identity::{UnitIdentity, is_nobodys};
 use crate::image::{OpenImage, Proof};
+use crate::unit::facts::differing;
 
 /// Source of a planned configuration block, before the edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
@@ -208,6 +209,19 @@ impl FlashPlan {
         UnitIdentity::of(self.blocks.each_ref().map(|block| Some(&block.new)))
     }
 
+    /// The serial number that the user gives a unit in place of its own, while it keeps its USB4 identity, by which the
+    /// backup of this write is known as its own; `None` if the write does anything else.
+    pub fn later_serial(&self) -> Option<String> {
+        if self.blocks.iter().any(|block| block.source != BlockSource::Unit) {
+            return None;
+        }
+        let own = UnitIdentity::of(self.blocks.each_ref().map(|block| block.current.as_ref())).own();
+        let planned = self.planned_identity();
+        let shares_usb4 = own.shares_usb4_with(&planned);
+        let (_, new) = differing(own.serial, planned.serial)?;
+        shares_usb4.then_some(new)
+    }
+
     /// The serial number in the new block 0, if that is valid.
     pub fn serial(&self) -> Option<String> {
         Some(self.block_zero()?.text(ConfigField::Serial))
@@ -307,6 +321,39 @@ mod tests {
         let changed: Vec<_> = (0..CONFIG_BLOCK_LEN).filter(|at| zero.new[*at] != own_block().bytes()[*at]).collect();
         assert!(changed.iter().all(|at| (0x74..0x78).contains(at) || *at == 0x7F), "{changed:x?}");
         assert!(!plan.has_known_serial());
+    }
+
+    #[test]
+    fn a_unit_of_which_only_the_serial_number_changes_keeps_its_backup_by_its_own_usb4_identity() {
+        let blocks = |serial: &str, usb4: u8| {
+            let [mut zero, mut one] = known_blocks();
+            zero.set_text(ConfigField::Serial, serial).unwrap();
+            one.set_bytes(ConfigField::Usb4UniqueId, &[usb4; 5]).unwrap();
+            [zero, one]
+        };
+        let later = |own: [ConfigBlock; 2], new: [ConfigBlock; 2]| {
+            let unit = own.each_ref().map(|block| Some(*block.bytes()));
+            let edit = |edited: &mut [ConfigBlock; 2]| {
+                *edited = new;
+                Ok(())
+            };
+            let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, None, &proof(), edit).unwrap();
+            plan.later_serial()
+        };
+        let own = blocks("MINE0001", 7);
+        assert_eq!(later(own, blocks("LAB-07", 7)), Some("LAB-07".to_owned()));
+        assert_eq!(later(own, own), None);
+        assert_eq!(later(own, blocks("LAB-07", 8)), None, "no later command would take it for the same unit");
+        let [known, _] = known_blocks();
+        assert_eq!(later([known, own[1]], blocks("LAB-07", 7)), None, "its backup has no number of another unit");
+        let [_, known] = known_blocks();
+        assert_eq!(later([own[0], known], [blocks("LAB-07", 7)[0], known]), None, "known to no unit alone");
+        // What comes from a backup may be another unit's.
+        let unit = own.each_ref().map(|block| Some(*block.bytes()));
+        let backup = Backup { blocks: blocks("LAB-07", 7).map(|block| *block.bytes()), ..sample_backup() };
+        let plan =
+            FlashPlan::flash(attached(BridgeState::Vendor), unit, Some(&backup), None, &proof(), |_| Ok(())).unwrap();
+        assert_eq!((plan.serial(), plan.later_serial()), (Some("LAB-07".to_owned()), None));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct FiledBackup {
     pub unit: BackedUpUnit,
     /// Configuration blocks 0 and 1, valid or not.
     pub blocks: [BlockBytes; 2],
+    /// The serial numbers that asmpatch gave the unit after this backup; unknown for a pointer.
+    pub later_serials: Vec<String>,
     /// The pointer to it, if it was found by one alone.
     pub pointer: Option<Pointer>,
 }

@@ -6,6 +6,7 @@
 //! | `config-0.bin`, `config-1.bin` | the configuration blocks, 128 bytes each |
 //! | `firmware.bin` | the image by its own length field; absent if the flash holds none |
 //! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
+//! | `later-serials.txt` | the serial numbers that the unit got after this backup, if any; not in `backup.toml` |
 
 use std::error::Error as _;
 use std::fmt;
@@ -16,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
+use asm2464::firmware::{CONFIG_BLOCK_LEN, ConfigField, Part};
 use asm2464::flash::{BlockBytes, CONFIG_LEN, SLOT_LEN, image_file};
 use asm2464::{Failure, Kind, Named, text};
-use asm2464_files::atomic::sync_folder;
+use asm2464_files::atomic::{self, sync_folder};
 use asm2464_files::staged::StagedFolder;
 use asm2464_files::user::User;
 use asm2464_files::{file, folder_of, toml_file};
@@ -43,6 +44,11 @@ const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
 /// The file with the image, in a backup's folder.
 pub const FIRMWARE: &str = "firmware.bin";
 const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
+/// The serial numbers that a unit got after its backup, one a line. No manifest lists the file: a backup stays as it is, and
+/// versions of asmpatch that don't know it leave it alone.
+const LATER_SERIALS: &str = "later-serials.txt";
+/// Maximum length in bytes of that file. A longer one is not read.
+const MAX_LATER_SERIALS_LEN: usize = 4 << 10;
 /// The files that the manifest of every backup lists, in this order.
 const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
 /// The same, if the flash holds no image.
@@ -304,7 +310,29 @@ pub fn describe(folder: &Path) -> Result<FiledBackup, BackupFolderError> {
     let date = manifest.date.as_deref().and_then(|date| humantime::parse_rfc3339(date).ok());
     let written = date.or_else(|| fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok());
     let blocks = manifest.blocks(folder)?;
-    Ok(FiledBackup { folder: folder.to_owned(), written, unit: manifest.unit, blocks, pointer: None })
+    let later_serials = later_serials(folder);
+    Ok(FiledBackup { folder: folder.to_owned(), written, unit: manifest.unit, blocks, later_serials, pointer: None })
+}
+
+/// The serial numbers that the unit got after this backup. A file with anything else says nothing.
+fn later_serials(folder: &Path) -> Vec<String> {
+    let Ok(bytes) = file::read_unlinked(&folder.join(LATER_SERIALS), MAX_LATER_SERIALS_LEN) else { return Vec::new() };
+    let Ok(text) = text::decode(&bytes) else { return Vec::new() };
+    let are_serials = text.lines().all(|line| !line.is_empty() && ConfigField::Serial.accepts(line));
+    if are_serials { text.lines().map(ToOwned::to_owned).collect() } else { Vec::new() }
+}
+
+/// Notes in a backup's folder that its unit gets this serial number.
+///
+/// # Errors
+/// If the file can't be written.
+pub fn note_later_serial(folder: &Path, serial: &str) -> Result<(), Failure> {
+    let mut serials = later_serials(folder);
+    if serials.iter().any(|known| known == serial) {
+        return Ok(());
+    }
+    serials.push(serial.to_owned());
+    atomic::write(&folder.join(LATER_SERIALS), (serials.join("\n") + "\n").as_bytes())
 }
 
 /// Reads a backup, or a copy of a flash, without its firmware.
@@ -316,7 +344,8 @@ pub fn describe_any(path: &Path) -> Result<FiledBackup, BackupFolderError> {
         return describe(path);
     }
     let Backup { unit, blocks, .. } = load_any(path)?;
-    Ok(FiledBackup { folder: path.to_owned(), written: None, unit, blocks, pointer: None })
+    let later_serials = Vec::new();
+    Ok(FiledBackup { folder: path.to_owned(), written: None, unit, blocks, later_serials, pointer: None })
 }
 
 impl BackupManifest {

@@ -132,6 +132,7 @@ pub fn read(path: &Path) -> Result<FiledBackup, BackupFolderError> {
         written: pointer.date.as_deref().and_then(|date| humantime::parse_rfc3339(date).ok()),
         blocks: [block(&pointer.config_0)?, block(&pointer.config_1)?],
         unit: pointer.unit,
+        later_serials: Vec::new(),
         pointer: Some(Pointer { file: path.to_owned(), host: pointer.host }),
     })
 }

@@ -45,6 +45,45 @@ fn units_with_one_serial_number_and_content_that_are_saved_at_once_share_one_bac
 }
 
 #[test]
+fn a_backup_knows_the_serial_numbers_that_its_unit_got_later_and_stays_the_same_backup() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    save(&sample_backup(), &folder).unwrap();
+    let known = || describe(&folder).unwrap().later_serials;
+    assert_eq!(known(), [""; 0]);
+    for serial in ["LAB-07", "GPU dock 8", "LAB-07"] {
+        note_later_serial(&folder, serial).unwrap();
+    }
+    assert_eq!(known(), ["LAB-07", "GPU dock 8"]);
+    assert!(is_kept(&sample_backup(), &folder) && !save(&sample_backup(), &folder).unwrap().is_new);
+    // A file with anything else says nothing, and the next note replaces it.
+    let file = folder.join(LATER_SERIALS);
+    let long = "LAB-07\n".repeat(MAX_LATER_SERIALS_LEN / 7 + 1);
+    for bad in ["LAB-07\n\nLAB-08\n", "LAB-07\nGr\u{f6}\u{df}e\n", "LAB-07\n123456789012345678901\n", &long] {
+        fs::write(&file, bad).unwrap();
+        assert_eq!(known(), [""; 0], "{bad}");
+    }
+    fs::write(&file, [0xFF, 0xFE, 0x00]).unwrap();
+    assert_eq!(known(), [""; 0]);
+    note_later_serial(&folder, "LAB-09").unwrap();
+    assert_eq!(known(), ["LAB-09"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn later_serial_numbers_are_neither_read_nor_written_through_a_link() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    save(&sample_backup(), &folder).unwrap();
+    let other = home.path().join("other");
+    fs::write(&other, "LAB-07\n").unwrap();
+    std::os::unix::fs::symlink(&other, folder.join(LATER_SERIALS)).unwrap();
+    assert_eq!(describe(&folder).unwrap().later_serials, [""; 0]);
+    assert_eq!(note_later_serial(&folder, "LAB-08").unwrap_err().code(), "asm2464::file::write");
+    assert_eq!(fs::read(other).unwrap(), b"LAB-07\n");
+}
+
+#[test]
 fn a_backup_never_takes_the_place_of_something_else() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");

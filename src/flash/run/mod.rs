@@ -469,7 +469,7 @@ impl UnitRun<'_> {
         }
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.end(FlashStep::Backup, &saved.to_string());
-        self.leave_pointer(&saved.folder);
+        self.make_known(&saved.folder);
         if let Access::Registers(_) = access {
             let [zero, one] = &backup.blocks;
             self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
@@ -488,15 +488,21 @@ impl UnitRun<'_> {
         }
         let saved = backup_folder::save_again(backup, folder, &self.options.backup_elsewhere)?;
         let text = format!("the backup in {} was gone or damaged: saved again in {saved}", folder.display());
-        self.leave_pointer(&saved.folder);
+        self.make_known(&saved.folder);
         self.report.backup = Some(saved.folder);
         self.stands(self.left);
         self.trouble(&text);
         Ok(())
     }
 
-    /// Lets later commands find a backup that is not in the default folder. Nothing stops because that can't be done.
-    fn leave_pointer(&mut self, backup: &Path) {
+    /// Lets later commands find a backup that is not in the default folder, and know it as the unit's own once that has
+    /// another serial number. Nothing stops because that can't be done.
+    fn make_known(&mut self, backup: &Path) {
+        if let Some(serial) = self.plan.later_serial()
+            && let Err(error) = backup_folder::note_later_serial(backup, &serial)
+        {
+            self.trouble(&error.to_string());
+        }
         if let Some(default) = &self.options.pointers_into
             && let Err(error) = backup_folder::leave_pointer(backup, default)
         {

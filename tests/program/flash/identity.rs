@@ -39,6 +39,34 @@ fn run(rig: &Rig, command: &str) -> std::process::Output {
     asmpatch(rig.home.path(), &process::arguments(command))
 }
 
+#[test]
+fn a_dock_that_got_another_number_and_was_moved_is_restored_from_its_backup_without_consent() {
+    let rig = Rig::new("serial = 'DOCK7'\n");
+    let home = rig.home.path();
+    let set = |fields: &[&str]| {
+        process::good(home, &[&["config", "set", "--yes", "--device", "virtual:unit"][..], fields].concat())
+    };
+    set(&["usb4-unique-id=0707070707", "--no-backup"]);
+    let before = rig.cells();
+    set(&["serial=DOCK8"]);
+    fs::rename(rig.dir(), home.join("moved")).unwrap();
+    let moved = ["--device", "virtual:moved"];
+    let first = || {
+        let output = process::run(home, &[&["restore", "--json"][..], &moved].concat());
+        schemas::parse(&["restore-list"], &output.stdout)[0]["recovery"][0].clone()
+    };
+    // Without what `config set` left there, nobody knows whether the number is the dock's.
+    let step = first();
+    let left = home.join(step["backup"].as_str().unwrap()).join("later-serials.txt");
+    fs::rename(&left, home.join("left")).unwrap();
+    assert!(first()["question"].is_string(), "{:#}", first());
+    fs::rename(home.join("left"), left).unwrap();
+    assert_eq!((step["applicability"].as_str(), &step["question"]), (Some("certain"), &Value::Null), "{step:#}");
+    let restored = run(&rig, step["command"].as_str().unwrap());
+    assert!(restored.status.success(), "{}", process::text(&restored));
+    assert!(fs::read(home.join("moved/flash.bin")).unwrap() == before);
+}
+
 fn flash(rig: &Rig, options: &[&str]) -> Value {
     let words = [&["flash", "patched.bin", "--device", "virtual:unit"], options].concat();
     schemas::parse(&["flash"], &asmpatch(rig.home.path(), &words).stdout)[0].clone()

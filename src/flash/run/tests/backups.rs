@@ -72,6 +72,38 @@ fn a_backup_outside_the_default_folder_leaves_a_pointer_there_and_nothing_stops_
 }
 
 #[test]
+fn a_backup_knows_the_number_that_the_unit_gets_and_nothing_stops_if_that_can_not_be_noted() {
+    let numbered = || {
+        let mut rig = rig(Some(sample_image(1)));
+        let [zero, mut one] = [own_block(UsbId::STOCK), known_blocks()[1]];
+        one.set_bytes(ConfigField::Usb4UniqueId, &[7; 5]).unwrap();
+        let blocks = [*zero.bytes(), *one.bytes()];
+        rig.port.unit.lock().unwrap().blocks = blocks;
+        let (before, image) = (rig.port.before.clone(), samples::proved(&sample_image(2)));
+        let edit = |edited: &mut [ConfigBlock; 2]| edited[0].set_text(ConfigField::Serial, "LAB-07");
+        rig.plan = FlashPlan::flash(before, blocks.map(Some), None, None, &image, edit).unwrap();
+        rig
+    };
+    let mut noted = numbered();
+    let report = noted.run().unwrap();
+    assert!(report.steps.iter().all(|step| step.done), "{:?}", report.steps);
+    let folder = report.backup.unwrap();
+    assert_eq!(backup_folder::describe(&folder).unwrap().later_serials, ["LAB-07"]);
+    // The backup is there already, and so is a folder where the note goes.
+    let mut hindered = numbered();
+    let into = hindered.home.path().join("backups");
+    let there = into.join(folder.file_name().unwrap());
+    fs::create_dir(&into).unwrap();
+    fs::rename(&folder, &there).unwrap();
+    fs::remove_file(there.join("later-serials.txt")).unwrap();
+    fs::create_dir(there.join("later-serials.txt")).unwrap();
+    let report = hindered.run().unwrap();
+    assert_eq!(report.backup, Some(there));
+    let troubles: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
+    assert!(troubles.len() == 1 && troubles[0].result.contains("later-serials.txt"), "{troubles:?}");
+}
+
+#[test]
 fn a_backup_that_goes_before_the_first_erase_or_during_the_write_is_saved_again_and_named() {
     for (mishap, name) in [(Mishap::Moved, "backups"), (Mishap::Damaged, "backups"), (Mishap::Replaced, "elsewhere")] {
         for step in [FlashStep::Confirm, FlashStep::WritePart(Part::One)] {

@@ -1,14 +1,13 @@
 //! Examines a unit for a diagnosis. Everything that it writes is gone after a power cycle. For a report it also puts the
 //! same questions to the unit and to the chip model, which change nothing.
 
-use std::fmt;
 use std::time::Instant;
 
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
 use asm2464::flash::{PROTECTION, RegisterError, RegisterFlash};
 use asm2464::interrupt::Interrupt;
-use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress};
+use asm2464::scsi::{Command, DataLength, INQUIRY_LEN, XdataAddress};
 use asm2464::sram::DMA_STATE;
 use asm2464::tlp::LTSSM;
 use asm2464::{AnyFailure, Bdf};
@@ -246,61 +245,46 @@ fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<Reques
     Ok(RequestTimes { what: what.to_owned(), count: REPEATS, median_us: micros[REPEATS / 2], longest_us })
 }
 
-/// A question with a short answer, for the unit and for the chip model that runs the same firmware.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Probe {
-    /// Standard INQUIRY data.
-    Inquiry,
-    /// E4: the version of vendor firmware.
-    Version,
-    /// E4: a byte of XDATA, by its address.
-    Register(u16),
+/// Questions with short answers, for the unit and for the chip model that runs the same firmware: the identity, and
+/// registers that reading does not change.
+const QUESTIONS: [Command; 10] = [
+    Command::Inquiry { len: INQUIRY_LEN },
+    Command::XdataRead { from: XdataAddress::VERSION, len: VERSION_LEN },
+    // The speed of USB.
+    byte_at(XdataAddress::main(0x9100)),
+    byte_at(LTSSM),
+    byte_at(DMA_STATE),
+    // The state of the PHY.
+    byte_at(XdataAddress::main(0xE712)),
+    byte_at(PART_REVISION),
+    // Registers of no known use whose power-on value changes what the vendor's firmware does: docs/lab/chip.md.
+    byte_at(XdataAddress::main(0xE302)),
+    byte_at(XdataAddress::main(0xE402)),
+    byte_at(XdataAddress::main(0xE795)),
+];
+
+const fn byte_at(from: XdataAddress) -> Command {
+    Command::XdataRead { from, len: 1 }
 }
 
-impl Probe {
-    /// All questions: the identity, and registers that reading does not change.
-    pub const ALL: [Self; 10] = [
-        Self::Inquiry,
-        Self::Version,
-        // The speed of USB.
-        Self::Register(0x9100),
-        Self::Register(LTSSM.addr),
-        Self::Register(DMA_STATE.addr),
-        // The state of the PHY.
-        Self::Register(0xE712),
-        Self::Register(PART_REVISION.addr),
-        // Registers of no known use whose power-on value changes what the vendor's firmware does: docs/lab/chip.md.
-        Self::Register(0xE302),
-        Self::Register(0xE402),
-        Self::Register(0xE795),
-    ];
-
-    /// The probe as a command to the vendor's firmware, and the length of its answer.
-    fn command(self) -> (Command, usize) {
-        match self {
-            Self::Inquiry => (Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into()),
-            Self::Version => (Command::XdataRead { from: XdataAddress::VERSION, len: VERSION_LEN }, VERSION_LEN.into()),
-            Self::Register(at) => (Command::XdataRead { from: XdataAddress::main(at), len: 1 }, 1),
-        }
-    }
-
-    /// The probe as a control request to open firmware, for one byte; `None` if it is only for the vendor's.
-    const fn request(self) -> Option<OpenCommand> {
-        match self {
-            Self::Inquiry | Self::Version => None,
-            Self::Register(at) => Some(OpenCommand::XdataRead { from: XdataAddress::main(at), len: 1 }),
-        }
+/// A question as a control request to open firmware; `None` if it is only for the vendor's, as that for its version is.
+const fn open_request(question: Command) -> Option<OpenCommand> {
+    match question {
+        Command::XdataRead { from, len: 1 } => Some(OpenCommand::XdataRead { from, len: 1 }),
+        _ => None,
     }
 }
 
-impl fmt::Display for Probe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Inquiry => f.write_str("INQUIRY"),
-            Self::Version => write!(f, "E4 of {:#06x}, {VERSION_LEN} bytes", XdataAddress::VERSION.addr),
-            Self::Register(at) => write!(f, "E4 of {at:#06x}, 1 bytes"),
-        }
+fn question_in_words(question: Command) -> String {
+    match question {
+        Command::XdataRead { from, len } => format!("E4 of {:#06x}, {len} bytes", from.addr),
+        other => other.name().to_owned(),
     }
+}
+
+/// The length of the answer to a question, in bytes.
+fn answer_len(question: Command) -> usize {
+    DataLength::of(&question.cdb()).map_or(0, DataLength::bytes) as usize
 }
 
 /// An answer's bytes in hexadecimal, or why there are none.
@@ -308,23 +292,22 @@ fn words(answer: Result<Vec<u8>, String>) -> String {
     answer.map_or_else(|why| format!("no answer: {why}"), |bytes| to_hex(&bytes, " "))
 }
 
-fn exchange(probe: Probe, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
+fn exchange(question: Command, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
     let begun = Instant::now();
     let unit = words(ask().map_err(|problem| problem.code));
     let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Exchange { question: probe.to_string(), unit, took_us, model: None }
+    Exchange { question: question_in_words(question), unit, took_us, model: None }
 }
 
 /// Asks a unit that runs the vendor's firmware. Stops at the first question at which the wire fails.
 fn ask_vendor(bridge: &mut Bridge) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     let timeout = bridge.timeout();
-    for probe in Probe::ALL {
-        let (command, len) = probe.command();
+    for question in QUESTIONS {
         let mut is_over = false;
-        exchanges.push(exchange(probe, || {
-            let mut data = vec![0; len];
-            let completion = bridge.execute(command, DataPhase::In(&mut data), timeout).map_err(|error| {
+        exchanges.push(exchange(question, || {
+            let mut data = vec![0; answer_len(question)];
+            let completion = bridge.execute(question, DataPhase::In(&mut data), timeout).map_err(|error| {
                 is_over = true;
                 Problem::from(CommandError::from(error))
             })?;
@@ -341,9 +324,9 @@ fn ask_vendor(bridge: &mut Bridge) -> Vec<Exchange> {
 /// Asks a unit that runs open firmware.
 fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
-    for probe in Probe::ALL {
-        let Some(command) = probe.request() else { continue };
-        exchanges.push(exchange(probe, || Ok(bridge.request(command)?)));
+    for question in QUESTIONS {
+        let Some(request) = open_request(question) else { continue };
+        exchanges.push(exchange(question, || Ok(bridge.request(request)?)));
     }
     exchanges
 }
@@ -356,20 +339,22 @@ fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
     driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
     let is_up = driver.enumerate().is_ok();
-    for probe in Probe::ALL {
-        let text = probe.to_string();
+    for question in QUESTIONS {
+        let text = question_in_words(question);
         let Some(exchange) = exchanges.iter_mut().find(|exchange| exchange.question == text) else { continue };
-        let model = if is_up { model_answer(&mut driver, probe, state) } else { Err("it does not boot".to_owned()) };
+        let model = if is_up { model_answer(&mut driver, question, state) } else { Err("it does not boot".to_owned()) };
         exchange.model = Some(words(model));
     }
 }
 
-fn model_answer(driver: &mut Driver, probe: Probe, state: BridgeState) -> Result<Vec<u8>, String> {
+fn model_answer(driver: &mut Driver, question: Command, state: BridgeState) -> Result<Vec<u8>, String> {
     let unanswered = |why| format!("{why:?}");
     if state == BridgeState::OpenFirmware {
-        let Some(command) = probe.request() else { return Err("it has no such request".to_owned()) };
-        return driver.control(command.setup(), &[]).map_err(unanswered);
+        let Some(request) = open_request(question) else { return Err("it has no such request".to_owned()) };
+        return driver.control(request.setup(), &[]).map_err(unanswered);
     }
-    let (command, len) = probe.command();
-    driver.bulk_only(command.cdb().as_slice(), Data::In(len)).map(|reply| reply.data).map_err(unanswered)
+    driver
+        .bulk_only(question.cdb().as_slice(), Data::In(answer_len(question)))
+        .map(|reply| reply.data)
+        .map_err(unanswered)
 }

@@ -289,30 +289,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (mut documents, mut exit) = (Vec::new(), Exit::Done);
     for mut port in ports {
         let location = port.location();
-        let saved = back_up(&mut *port, args, context, interrupt);
+        let count = documents.len();
+        let saved = back_up(&mut *port, args, context, interrupt, &mut documents);
         drop(port);
-        let has_result = saved.is_ok();
-        let ended = match saved {
-            Ok((document, ended)) => {
-                documents.push(UnitJson::Saved(Box::new(document)));
-                ended
-            }
-            Err(failure) => Err(failure),
-        };
-        let failure = match ended {
-            Ok(ended) => {
-                exit = exit.max(ended);
-                continue;
-            }
-            Err(failure) if is_one || failure.kind() == Kind::Interrupted => {
-                print_documents(args, is_one, &documents);
-                return Err(failure);
-            }
-            Err(failure) => failure,
-        };
+        let Err(failure) = saved else { continue };
+        if is_one || failure.kind() == Kind::Interrupted {
+            print_documents(args, is_one, &documents);
+            return Err(failure);
+        }
         let invocation = context.invocation.at(&location);
         exit = exit.max(errors::report(failure.coded(), &invocation));
-        if !has_result {
+        if documents.len() == count {
             let device = location.to_string();
             let error = ErrorJson::of(failure.coded(), &invocation).at(&device);
             documents.push(UnitJson::Failed(Box::new(FailedJson { device, error })));
@@ -333,16 +320,18 @@ fn print_documents(args: &Args, is_one: bool, documents: &[UnitJson]) {
     }
 }
 
-/// Backs up one unit, and prints that unless it is to be printed as JSON. Returns the result, and how it ended.
+/// Backs up one unit, and prints that unless it is to be printed as JSON. Adds the document of the backup.
 ///
 /// # Errors
-/// If there is no backup.
+/// If there is no backup. Also if its firmware would not start, or if there is no copy of the whole flash: then the document
+/// is added.
 fn back_up(
     port: &mut dyn Port,
     args: &Args,
     context: &Context,
     interrupt: Interrupt<'static>,
-) -> Result<(BackupJson, Result<Exit, AnyFailure>), AnyFailure> {
+    documents: &mut Vec<UnitJson>,
+) -> Result<(), AnyFailure> {
     let mut access = Access::open(&mut *port)?;
     let backup = Screen::backup(context, &mut *port, &mut access, FlashStep::Backup, interrupt)?;
     let folder = match &args.output {
@@ -384,7 +373,7 @@ fn back_up(
         table::print_labelled(2, lines);
     }
     let error = failure.as_ref().map(|failure| ErrorJson::of(failure.coded(), &context.invocation));
-    let document = BackupJson {
+    documents.push(UnitJson::Saved(Box::new(BackupJson {
         backup: saved.folder.display().to_string(),
         new: saved.is_new,
         device: backup.unit.device.clone(),
@@ -394,17 +383,16 @@ fn back_up(
         restorable: firmware.is_ok(),
         whole_flash: copy,
         whole_flash_error: error.map(|error| error.at(&backup.unit.device)),
-    };
-    let ended = match (failure, firmware) {
+    })));
+    match (failure, firmware) {
         (Some(failure), _) => Err(failure),
-        (None, Ok(_)) => Ok(Exit::Done),
+        (None, Ok(_)) => Ok(()),
         (None, Err(source)) => {
             let message = "the firmware in the unit's flash would not start";
             let label = Kind::CheckFailed.code("asmpatch::backup::unusable");
             Err(Failure::new(label, message).because(source).into())
         }
-    };
-    Ok((document, ended))
+    }
 }
 
 fn copy_words(copy: &WholeFlashReport) -> String {

@@ -329,12 +329,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let only = if let [original] = &originals[..] { Some(original.sha256()) } else { None };
     let base = base.or_else(|| only.filter(|original| !images.library.images().contains_key(original)));
     let unit = args.device.as_ref().map(|selector| read_unit(selector, &args.ids, context)).transpose()?;
-    let checks = Checks { args, context, images: &images, base, originals: &originals, unit };
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
     for path in &args.files {
-        match checks.of(path) {
+        match verified(path, args, &images, base, &originals, unit.as_ref(), context) {
             Ok(report) => {
                 if !report.ok {
                     exit = exit.max(Exit::CheckFailed);
@@ -362,81 +361,74 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(exit)
 }
 
-/// What each file is checked against.
-struct Checks<'a> {
-    args: &'a Args,
-    context: &'a Context,
+/// Verifies a file. `base` is the known image that it must be made from.
+///
+/// # Errors
+/// Fails if the file or its receipt can't be read, and on Ctrl-C.
+fn verified<'a>(
+    path: &Path,
+    args: &Args,
     images: &'a Images,
-    /// The known image that the files must be made from.
     base: Option<Sha256Digest>,
-    originals: &'a [Image],
-    unit: Option<Backup>,
-}
-
-impl<'a> Checks<'a> {
-    /// Verifies a file.
-    ///
-    /// # Errors
-    /// Fails if the file or its receipt can't be read, and on Ctrl-C.
-    fn of(&self, path: &Path) -> Result<VerifyReport<'a>, AnyFailure> {
-        let (args, images) = (self.args, self.images);
-        let (_, place) = named_image::place(path, self.context)?;
-        let bytes = read_image(&place)?;
-        let receipt = user_files::receipt_of(path, args.receipt.as_deref())?;
-        let find = |sha256: &Sha256Digest| original(sha256, self.originals);
-        let expect = Expectations { receipt: receipt.as_ref(), image: self.base, originals: Some(&find) };
-        let mut verification = images.verify_file(&bytes, &expect);
-        // First: the proof identifies the image, too, so that it is booted once, and Ctrl-C ends that.
-        let booted = args.boot.then(|| Booting::of(&verification, images)).transpose()?;
-        if let Some(failure) = too_long_open(&verification, booted.as_ref()) {
-            verification.findings = vec![failure.into()];
-        }
-        // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
-        // works. Nothing else may be wrong with it.
-        let is_other =
-            self.base.is_some_and(|base| !images.library.images().contains_key(&base) && base != verification.sha256);
-        let open = open(images, &verification, is_other);
-        let unit = self.unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
-        let is_open = open.is_some() && !is_other;
-        let ok = (is_open || verification.is_valid())
-            && booted.as_ref().is_none_or(|booted| booted.ok)
-            && unit.as_ref().is_none_or(|unit| unit.ok);
-        let invocation = &self.context.invocation;
-        let meant = image_file::damaged(path, &bytes).map(Named::Image);
-        let mut findings = Vec::new();
-        if !is_open {
-            let mut again = if verification.image.is_none() { image_file::patched_again(path) } else { None };
-            for finding in &verification.findings {
-                findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), invocation));
-            }
-        }
-        if let Some(receipt) = &receipt
-            && args.receipt.as_ref().is_some_and(|named| *named != user_files::receipt_path(path))
-            && !verification.is_of(receipt)
-            && let Some(last) = findings.last_mut()
-        {
-            let verify = invocation.again().without("receipt").with("files", path);
-            last.steps.push(WordedStep::run("verify it without that receipt", verify));
-        }
-        let library = &images.library;
-        let known = verification.base.filter(|base| library.images().contains_key(base));
-        let version = verification.image.as_ref().map(Image::version).filter(|_| open.is_none());
-        Ok(VerifyReport {
-            file: path.display().to_string(),
-            ok,
-            sha256: Some(verification.sha256),
-            version,
-            image: known.map(|base| library.image_name(&base)).or_else(|| open.as_ref()?.image.clone()),
-            words: words(library, &verification, open.as_ref()),
-            open,
-            patches: patches(&verification),
-            findings,
-            differences: verification.differences,
-            booted,
-            unit,
-            len: bytes.len(),
-        })
+    originals: &[Image],
+    unit: Option<&Backup>,
+    context: &Context,
+) -> Result<VerifyReport<'a>, AnyFailure> {
+    let (_, place) = named_image::place(path, context)?;
+    let bytes = read_image(&place)?;
+    let receipt = user_files::receipt_of(path, args.receipt.as_deref())?;
+    let find = |sha256: &Sha256Digest| original(sha256, originals);
+    let expect = Expectations { receipt: receipt.as_ref(), image: base, originals: Some(&find) };
+    let mut verification = images.verify_file(&bytes, &expect);
+    // First: the proof identifies the image, too, so that it is booted once, and Ctrl-C ends that.
+    let booted = args.boot.then(|| Booting::of(&verification, images)).transpose()?;
+    if let Some(failure) = too_long_open(&verification, booted.as_ref()) {
+        verification.findings = vec![failure.into()];
     }
+    // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
+    // works. Nothing else may be wrong with it.
+    let is_other = base.is_some_and(|base| !images.library.images().contains_key(&base) && base != verification.sha256);
+    let open = open(images, &verification, is_other);
+    let unit = unit.map(|unit| Comparison::of(unit, &bytes));
+    let is_open = open.is_some() && !is_other;
+    let ok = (is_open || verification.is_valid())
+        && booted.as_ref().is_none_or(|booted| booted.ok)
+        && unit.as_ref().is_none_or(|unit| unit.ok);
+    let invocation = &context.invocation;
+    let meant = image_file::damaged(path, &bytes).map(Named::Image);
+    let mut findings = Vec::new();
+    if !is_open {
+        let mut again = if verification.image.is_none() { image_file::patched_again(path) } else { None };
+        for finding in &verification.findings {
+            findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), invocation));
+        }
+    }
+    if let Some(receipt) = &receipt
+        && args.receipt.as_ref().is_some_and(|named| *named != user_files::receipt_path(path))
+        && !verification.is_of(receipt)
+        && let Some(last) = findings.last_mut()
+    {
+        let verify = invocation.again().without("receipt").with("files", path);
+        last.steps.push(WordedStep::run("verify it without that receipt", verify));
+    }
+    let library = &images.library;
+    let known = verification.base.filter(|base| library.images().contains_key(base));
+    let version = verification.image.as_ref().map(Image::version).filter(|_| open.is_none());
+    Ok(VerifyReport {
+        file: path.display().to_string(),
+        ok,
+        sha256: Some(verification.sha256),
+        version,
+        image: known.map(|base| library.image_name(&base)).or_else(|| open.as_ref()?.image.clone()),
+        words: words(library, &verification, open.as_ref()),
+        open,
+        patches: patches(&verification),
+        findings,
+        differences: verification.differences,
+        booted,
+        unit,
+        len: bytes.len(),
+    })
 }
 
 impl VerifyReport<'_> {

@@ -210,24 +210,17 @@ pub fn refuse_irregular(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Checks that `path` may be written: it is a regular file or nothing, is not the input, and exists only with `force`.
+/// Checks that `path` may be written: it is a regular file or nothing, is not the input if there is one, and exists only
+/// with `force`.
 ///
 /// # Errors
 /// Fails if it may not.
-pub fn check_output(path: &Path, input: &Path, force: bool) -> Result<(), Failure> {
+pub fn check_output(path: &Path, input: Option<&Path>, force: bool) -> Result<(), Failure> {
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if file::irregular(path).is_none() && same(path, input) {
+    if file::irregular(path).is_none() && input.is_some_and(|input| same(path, input)) {
         let label = Kind::Refused.code("asmpatch::file::input_is_output");
         return Err(Failure::new(label, format!("{} is the input itself", path.display())));
     }
-    refuse_existing(path, force)
-}
-
-/// Checks that `path` may be written by a command without an input file.
-///
-/// # Errors
-/// Fails if it may not.
-pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
     refuse_irregular(path)?;
     if force || path.symlink_metadata().is_err() {
         return Ok(());
@@ -249,10 +242,7 @@ pub fn write(files: &[(&Path, &[u8])], input: Option<&Path>, force: bool) -> Res
             continue;
         }
         is_there = false;
-        match input {
-            Some(input) => check_output(path, input, force)?,
-            None => refuse_existing(path, force)?,
-        }
+        check_output(path, input, force)?;
     }
     if !is_there {
         atomic::write_all(files)?;

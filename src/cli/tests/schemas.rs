@@ -48,12 +48,15 @@ fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, 
     schema
 }
 
+/// Takes out of the schema of a document what stands at the head of its file.
+fn head_of(document: &mut Map<String, Value>) -> Map<String, Value> {
+    let keys = ["$schema", "$id", "title", "description", "$defs"];
+    keys.into_iter().filter_map(|key| document.remove_entry(key)).collect()
+}
+
 /// Builds the schema of an array of such documents.
 fn array_of(mut document: Map<String, Value>) -> Map<String, Value> {
-    let mut array = Map::new();
-    for key in ["$schema", "$id", "title", "description", "$defs"] {
-        array.extend(document.remove_entry(key));
-    }
+    let mut array = head_of(&mut document);
     array.insert("type".into(), "array".into());
     array.insert("items".into(), document.into());
     array
@@ -61,10 +64,7 @@ fn array_of(mut document: Map<String, Value>) -> Map<String, Value> {
 
 /// Builds the schema of such a document or of an array of them.
 fn one_or_array_of(mut document: Map<String, Value>) -> Map<String, Value> {
-    let mut either = Map::new();
-    for key in ["$schema", "$id", "title", "description", "$defs"] {
-        either.extend(document.remove_entry(key));
-    }
+    let mut either = head_of(&mut document);
     let definitions = either.entry("$defs").or_insert_with(|| json!({})).as_object_mut().unwrap();
     definitions.insert("Document".into(), document.into());
     let one = json!({ "$ref": "#/$defs/Document" });

@@ -272,7 +272,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return diagnose_report(path, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect }, args.json);
     }
     if let Some(path) = &args.report {
-        user_files::refuse_existing(path, args.force || is_report(path))?;
+        user_files::check_output(path, None, args.force || is_report(path))?;
     }
     let documents = look(args, context, !args.json)?;
     match documents.as_slice() {

@@ -15,7 +15,7 @@ use asm2464::{AnyFailure, Bdf};
 use asm2464_chip::chip::boot;
 use asm2464_chip::chip::{Driver, MemoryFunction, RunEnd, Speed, Unanswered};
 use asm2464_chip::mcu::Trace;
-use asm2464_chip::profile::Profile;
+use asm2464_chip::profile::{Coverage, Profile};
 use clap::ValueEnum;
 
 use self::commands::PlannedCommand;
@@ -160,8 +160,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         calls: if args.events.contains(&EventKind::Calls) { Some(0) } else { None },
         until: args.until.clone(),
         hit: None,
-        profile: args.author.profile(&symbols),
-        coverage: args.author.coverage(),
+        profile: args.author.profile.as_ref().map(|_| Profile::new(symbols.names.clone())),
+        coverage: args.author.coverage.as_ref().map(|_| Coverage::default()),
         symbols,
     };
     let uart = args.serial || args.events.contains(&EventKind::Uart);

@@ -206,11 +206,11 @@ pub struct AuthorArgs {
     /// Write a profile by function into this file: folded stacks, which flamegraph.pl and inferno take, in clock
     /// cycles.
     #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
+    pub(super) profile: Option<PathBuf>,
 
     /// Write line coverage into this file: an lcov tracefile. Needs a --symbols with lines.
     #[arg(long, value_name = "FILE", requires = "symbols")]
-    coverage: Option<PathBuf>,
+    pub(super) coverage: Option<PathBuf>,
 
     /// Replace these files if they exist.
     #[arg(long)]
@@ -227,7 +227,7 @@ impl AuthorArgs {
                 return Err(Failure::new(label, format!("{} is named for two results", path.display())).into());
             }
             for input in self.symbols.iter().map(PathBuf::as_path).chain([image_path]) {
-                user_files::check_output(path, input, self.force)?;
+                user_files::check_output(path, Some(input), self.force)?;
             }
         }
         let names = LoadedSymbols::read(&self.symbols, image)?;
@@ -236,16 +236,6 @@ impl AuthorArgs {
             return Err(Failure::new(label, "no file of --symbols has source lines").into());
         }
         Ok(names)
-    }
-
-    /// Returns what measures the profile, if one is wanted.
-    pub(super) fn profile(&self, symbols: &LoadedSymbols) -> Option<Profile> {
-        self.profile.as_ref().map(|_| Profile::new(symbols.names.clone()))
-    }
-
-    /// Returns what measures the coverage, if it is wanted.
-    pub(super) fn coverage(&self) -> Option<Coverage> {
-        self.coverage.as_ref().map(|_| Coverage::default())
     }
 
     /// Writes what was measured. Returns the files' names.

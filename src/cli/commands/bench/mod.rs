@@ -4,6 +4,7 @@ pub(in crate::cli) mod soak;
 mod svg;
 mod table;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -158,24 +159,19 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("expected a percentage from 0 to 100".to_owned()),
-    }
+    parse_within(text, 0.0..=100.0, "a percentage from 0 to 100")
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate >= 0.0 && rate.is_finite() => Ok(rate),
-        _ => Err("expected a number of errors, 0 or more".to_owned()),
-    }
+    parse_within(text, 0.0..=f64::MAX, "a number of errors, 0 or more")
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected seconds from 0.001 to 3600".to_owned()),
-    }
+    parse_within(text, 0.001..=3600.0, "seconds from 0.001 to 3600").map(Duration::from_secs_f64)
+}
+
+fn parse_within(text: &str, range: RangeInclusive<f64>, expected: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| format!("expected {expected}"))
 }
 
 /// The failure of a bench whose bytes came back changed.

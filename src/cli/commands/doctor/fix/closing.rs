@@ -87,7 +87,6 @@ impl Session<'_> {
         if let Some(failure) = failure.filter(|failure| failure.kind() != Kind::Interrupted) {
             return Err(failure);
         }
-        let again = self.invocation_at_unit().other("doctor");
         let said = match end {
             None => "stopped by Ctrl-C",
             Some(End::Good) => "",
@@ -123,7 +122,7 @@ impl Session<'_> {
                 self.say(&format!("left: {}: {}{step}", left.topic, left.found));
             }
             self.say("see what is left:");
-            self.say(&format!("    {again}"));
+            self.say(&format!("    {}", self.invocation_at_unit().other("doctor")));
         }
         Ok(exit)
     }
@@ -145,7 +144,8 @@ impl Session<'_> {
         }
         let findings = self.state.iter().flat_map(|state| &state.findings);
         let left = findings.map(|finding| {
-            let step = self.tried.untried(finding).and_then(|choice| choice.ways.into_iter().flatten().next());
+            let step = self.tried.untried(finding).into_iter().next();
+            let step = step.and_then(|choice| choice.ways.into_iter().flatten().next());
             LeftStep { topic: finding.topic.clone(), found: finding.found.clone(), step }
         });
         left.collect()

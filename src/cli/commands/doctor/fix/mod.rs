@@ -332,21 +332,21 @@ impl Session<'_> {
             if !was_chosen || way.len() > 1 {
                 lines(std::slice::from_ref(step)).iter().for_each(|line| self.say(&format!("  {line}")));
             }
-            let own = match (&step.command, step.applicability) {
+            let (own, is_agreed) = match (&step.command, step.applicability) {
                 // It lacks its unit.
                 (Some(StepCommand::Own(_)), Applicability::NeedsValue) => return Ok(Taken::Ends(End::LacksValue)),
-                (Some(StepCommand::Own(_)), _) => Some((step.clone(), was_chosen && step.question.is_none())),
+                (Some(StepCommand::Own(command)), _) => (Some(command.clone()), was_chosen && step.question.is_none()),
                 (None, Applicability::NeedsValue) => match self.completed(step)? {
-                    Some(command) => {
-                        let command = Some(StepCommand::Own(command));
-                        Some((WordedStep { command, ..step.clone() }, false))
-                    }
+                    Some(command) => (Some(command), false),
                     None => return Ok(Taken::Ends(End::LacksValue)),
                 },
-                (Some(StepCommand::System(_)) | None, _) => None,
+                (Some(StepCommand::System(_)) | None, _) => (None, false),
             };
-            if let Some((step, is_agreed)) = own {
-                match self.attempt(finding, &step, is_agreed, at_work)? {
+            if let Some(command) = own {
+                if !self.may_run(&command, step, is_agreed, at_work)? {
+                    return Ok(Taken::Ends(End::No));
+                }
+                match self.run_own(finding, step, &command)? {
                     Taken::Done { wrote: now } => wrote |= now,
                     ended => return Ok(ended),
                 }
@@ -373,24 +373,6 @@ impl Session<'_> {
             }
         }
         Ok(Taken::Done { wrote })
-    }
-
-    /// Asks about a step with one of asmpatch's own commands, and runs it.
-    ///
-    /// # Errors
-    /// On Ctrl-C.
-    fn attempt(
-        &mut self,
-        finding: &Finding,
-        step: &WordedStep,
-        is_agreed: bool,
-        at_work: Option<&str>,
-    ) -> Result<Taken, AnyFailure> {
-        let Some(StepCommand::Own(command)) = &step.command else { return Ok(Taken::DidNotHelp) };
-        if !self.may_run(command, step, is_agreed, at_work)? {
-            return Ok(Taken::Ends(End::No));
-        }
-        self.run_own(finding, step, command)
     }
 
     /// Lets the user choose one of several ways. There is no default: an identity may be at stake.
@@ -533,7 +515,8 @@ impl Session<'_> {
         self.tried.has_written |= left.has_begun;
         self.last = exit;
         let document = serde_json::from_str(&ran.said).ok().or(error);
-        self.done.push(DoneStep { status: Some(exit as u8), document, ..DoneStep::new(finding, step) });
+        let step = WordedStep { command: Some(StepCommand::Own(command.clone())), ..step.clone() };
+        self.done.push(DoneStep { status: Some(exit as u8), document, ..DoneStep::new(finding, &step) });
         self.interrupt.check()?;
         let wrote = command.effect() == Effect::Writes;
         if exit == Exit::Done {

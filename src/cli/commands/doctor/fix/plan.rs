@@ -83,15 +83,11 @@ impl Tried {
         self.topics.insert(topic.to_owned());
     }
 
-    fn untried_of(&self, finding: &Finding) -> Vec<Choice> {
+    /// Returns the choices against a finding that were not tried.
+    pub fn untried(&self, finding: &Finding) -> Vec<Choice> {
         let mut choices = Choice::each(&finding.steps);
         choices.retain(|choice| !self.choices.contains(&choice.key(&finding.topic)));
         choices
-    }
-
-    /// Returns the first choice against a finding that was not tried.
-    pub fn untried(&self, finding: &Finding) -> Option<Choice> {
-        self.untried_of(finding).into_iter().next()
     }
 
     /// Chooses what to do: the first step of the first finding that was not tried. Returns the finding's number and the
@@ -108,7 +104,7 @@ impl Tried {
             if stays.is_some_and(|topic| topic != finding.topic) {
                 continue;
             }
-            let choices = self.untried_of(finding);
+            let choices = self.untried(finding);
             let choice = if self.has_written {
                 choices.into_iter().find_map(Choice::without_writes)
             } else {
@@ -144,6 +140,17 @@ mod tests {
         choice.ways.iter().map(|way| way.iter().map(|step| step.purpose.to_string()).collect()).collect()
     }
 
+    /// Takes each step of these findings, until none is left. Returns the purposes of each choice.
+    fn taken(findings: &[Finding], tried: &mut Tried) -> Vec<Vec<Vec<String>>> {
+        let mut taken = Vec::new();
+        while let Some(next) = tried.next(findings, true, |_| true) {
+            assert!(taken.len() < 9, "{taken:?}");
+            tried.note(&findings[next.0].topic, &next.1);
+            taken.push(purposes(Some(&next)));
+        }
+        taken
+    }
+
     #[test]
     fn steps_are_divided_into_choices_of_ways_of_steps() {
         let steps =
@@ -169,13 +176,7 @@ mod tests {
     fn a_finding_that_stays_gets_its_next_step_and_never_the_same_again_and_then_the_run_ends() {
         let findings = [finding("USB", vec![own("reset"), own("pcie")]), finding("GPU", vec![own("list")])];
         let mut tried = Tried::default();
-        for expected in ["reset", "pcie"] {
-            let next = tried.next(&findings, true, |_| true);
-            assert_eq!(purposes(next.as_ref()), [[expected]]);
-            let (number, choice) = next.unwrap();
-            tried.note(&findings[number].topic, &choice);
-        }
-        assert_eq!(tried.next(&findings, true, |_| true), None);
+        assert_eq!(taken(&findings, &mut tried), [[["reset"]], [["pcie"]]]);
         // With nobody to ask the others may have steps as well.
         assert_eq!(purposes(tried.next(&findings, false, |_| true).as_ref()), [["list"]]);
     }
@@ -184,14 +185,7 @@ mod tests {
     fn a_topic_with_two_findings_ends_the_run_only_once_both_have_no_step_left() {
         let other = Finding { found: "other".to_owned(), ..finding("USB4", vec![own("pcie")]) };
         let findings = [finding("USB4", vec![own("reset")]), finding("GPU", vec![own("list")]), other];
-        let mut tried = Tried::default();
-        for expected in ["reset", "pcie"] {
-            let next = tried.next(&findings, true, |_| true);
-            assert_eq!(purposes(next.as_ref()), [[expected]]);
-            let (number, choice) = next.unwrap();
-            tried.note(&findings[number].topic, &choice);
-        }
-        assert_eq!(tried.next(&findings, true, |_| true), None);
+        assert_eq!(taken(&findings, &mut Tried::default()), [[["reset"]], [["pcie"]]]);
     }
 
     #[test]

@@ -5,11 +5,11 @@ mod svg;
 mod table;
 
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::bench::comparison::{self, AskedRows, ComparedRow, RowChange};
+use crate::bench::comparison::{self, AskedRows, RowChange};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, DataPath, Effort, Integrity, Outcome, Point};
 use crate::devices::Devices;
 use crate::flash::access::Access;
@@ -18,6 +18,7 @@ use crate::image::{Firmware, Images};
 use crate::pcap::Capture;
 use crate::unit::facts::RunningFirmware;
 use crate::unit::{self, Purpose, Selector, Unit};
+use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
@@ -239,7 +240,10 @@ fn seed() -> u64 {
 /// figures don't meet what an option requires.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Read the baseline first: a bad file must not cost a whole run.
-    let before = args.baseline.as_deref().map(read_baseline).transpose()?;
+    let before = match &args.baseline {
+        Some(path) => Some(comparison::parse(&user_files::read_text(path)?)?),
+        None => None,
+    };
     if let Some(path) = &args.svg {
         user_files::refuse_irregular(path)?;
     }
@@ -366,7 +370,7 @@ pub fn self_test(
 /// Prints a self-test: all of it, or of one of several units only the line that compares READ(16) with E4.
 pub fn show_self_test(device: &str, report: &BenchReport, several: bool) {
     if several {
-        table::wrapped(&format!("{device}: "), 4, &table::read_against_e4(report).unwrap_or_default());
+        table::wrapped(&format!("{}: ", device.shown()), 4, &table::read_against_e4(report).unwrap_or_default());
     } else {
         table::show(report, None, false);
     }
@@ -403,11 +407,6 @@ fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -
     let place = port.location();
     drop(port);
     unit::choose(&args.device.port.ids.load()?, Some(&Selector::from(&place)), capture)
-}
-
-fn read_baseline(path: &Path) -> Result<Vec<ComparedRow>, AnyFailure> {
-    let text = user_files::read_text(path)?;
-    Ok(comparison::parse(&text)?)
 }
 
 fn progress_line(effort: Effort, progress: BenchEvent) -> String {

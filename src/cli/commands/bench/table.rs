@@ -98,9 +98,14 @@ fn governor_note(unit: &BenchUnit) -> Option<String> {
 
 /// Prints words on lines of up to 80 columns, or as many as the terminal has. All but the first begin in this column.
 pub(super) fn wrapped(first: &str, indent: usize, text: &str) {
+    print::out(folded(first, indent, text, table::width().min(WIDTH)));
+}
+
+fn folded(first: &str, indent: usize, text: &str, width: usize) -> Vec<String> {
     let mut folded = String::new();
-    terminal::fold_line(&format!("{first}{text}"), table::width().min(WIDTH), indent, &mut folded);
-    print::out(folded.lines());
+    // A line break in the text came from outside.
+    terminal::fold_line(&format!("{first}{}", text.shown()), width, indent, &mut folded);
+    folded.lines().map(str::to_owned).collect()
 }
 
 /// Prints what changed since the baseline; after a sweep only what is not noise.
@@ -306,6 +311,13 @@ mod tests {
         };
         assert!(note(&["performance", "powersave"]).is_some_and(|note| note.contains("powersave")));
         assert_eq!((note(&["schedutil"]), note(&[])), (None, None));
+    }
+
+    #[test]
+    fn words_from_outside_make_no_line_and_an_option_in_backticks_is_not_broken() {
+        assert_eq!(folded("  read16: ", 4, "a\n    asmpatch flash f", 80), ["  read16: a\\n    asmpatch flash f"]);
+        let lines = folded("  read16: ", 4, "over UAS it does: `--transport uas`", 40);
+        assert_eq!(lines, ["  read16: over UAS it does:", "    `--transport uas`"]);
     }
 
     #[test]

@@ -141,12 +141,13 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let context = Context::new(cli.color, cli.quiet, &cli.log, invocation, run_command);
     ask::let_choose(!context.json && !context.invocation.is_given("yes"));
     // Start the log before anything else: a file that can't be written stops the command.
-    let (log, (outcome, is_output_all)) = match cli.log.start() {
-        Ok(log) => match usage::refuse_placeholders(&context.invocation) {
-            Ok(()) => (log, dispatch(cli.command, &context)),
-            Err(failure) => (log, (Err(failure.into()), false)),
-        },
-        Err(error) => (None, (Err(error.into()), false)),
+    let (log, checked) = match cli.log.start() {
+        Ok(log) => (log, usage::refuse_placeholders(&context.invocation)),
+        Err(error) => (None, Err(error)),
+    };
+    let (outcome, is_output_all) = match checked {
+        Ok(()) => dispatch(cli.command, &context),
+        Err(failure) => (Err(failure.into()), false),
     };
     let exit = outcome.unwrap_or_else(|failure| errors::report_end(&failure, context.json, &context.invocation));
     virtual_unit::remind(&context);

@@ -51,7 +51,8 @@ pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
 
 /// Returns the completion script as clap makes it: commands, options, their values, and files.
 fn script(shell: Shell, command: Command) -> String {
-    let images = known_images();
+    let known = embedded::manifests(&[]);
+    let images: Vec<String> = known.iter().flat_map(Manifests::iter).map(|manifest| manifest.id.clone()).collect();
     let command = with_values(command, "", shell, &images);
     let mut command = if shell == Shell::Zsh { with_escaped_names(command) } else { command };
     let mut script = Vec::new();
@@ -64,11 +65,6 @@ fn script(shell: Shell, command: Command) -> String {
 /// Stands in zsh's script for a file or the ID of a known image: clap makes it files, or values, but not both. In the
 /// other scripts, files follow where no value fits.
 const FILE_OR_ID: &str = "FILE-OR-ID";
-
-fn known_images() -> Vec<String> {
-    let known = embedded::manifests(&[]);
-    known.iter().flat_map(Manifests::iter).map(|manifest| manifest.id.clone()).collect()
-}
 
 /// Gives arguments the values that a completion offers. The commands themselves take more: a user's own images, patches
 /// and pages, and what a value is said to be in an error.

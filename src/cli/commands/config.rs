@@ -185,9 +185,7 @@ fn set(edits: &[Edit], writing: &WritingArgs, context: &Context) -> Result<Exit,
     }
     let wanted = Wanted::Fields(changes);
     let mut writing_run = WritingRun::open(writing, Choice::default(), context)?;
-    let Some(mut unit) = writing_run.examine(&wanted, &images).pop() else {
-        return Err(NoUnit::now().into());
-    };
+    let mut unit = writing_run.examine(&wanted, &images).pop().ok_or_else(NoUnit::now)?;
     let examined = unit.examined?;
     let proof = images.prove(&Image::parse(&examined.plan.file)?)?;
     unit.examined = Ok(examined);

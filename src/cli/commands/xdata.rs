@@ -118,16 +118,6 @@ fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     bytes.ok_or_else(|| "expected 1 to 256 pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
-/// Reads in pieces, so that Ctrl-C ends a long read.
-fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
-    // An open range, `0..`, would step past the page's last address and overflow.
-    for (offset, piece) in (0..=u16::MAX).step_by(PIECE).zip(buffer.chunks_mut(PIECE)) {
-        interrupt::install().check()?;
-        unit.xdata_read(from.plus(offset), piece)?;
-    }
-    Ok(())
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -203,7 +193,12 @@ fn read(address: u16, len: usize, options: &XdataOptions) -> Result<Exit, AnyFai
     let from = place(address, len, options)?;
     let mut opened = options.device.open(Purpose::Xdata)?;
     let mut bytes = vec![0; len];
-    read_pieces(&mut *opened.live.engine(), from, &mut bytes)?;
+    let mut engine = opened.live.engine();
+    // In pieces, so that Ctrl-C ends a long read. An open range, `0..`, would step past the page's last address and overflow.
+    for (offset, piece) in (0..=u16::MAX).step_by(PIECE).zip(bytes.chunks_mut(PIECE)) {
+        interrupt::install().check()?;
+        engine.xdata_read(from.plus(offset), piece)?;
+    }
     if options.json {
         print::json(&XdataJson::of(&opened.unit.info.location.to_string(), from, &bytes));
     } else {

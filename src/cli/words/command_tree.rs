@@ -115,11 +115,6 @@ const CLASSES: &[(ArgClass, &[&str])] = &[
     ),
 ];
 
-/// Returns the class of the argument with this ID, if it has one.
-fn class_of(id: &str) -> Option<ArgClass> {
-    CLASSES.iter().find(|(_, ids)| ids.contains(&id)).map(|(class, _)| *class)
-}
-
 /// An argument of a subcommand.
 #[derive(Debug)]
 pub(super) struct Spec {
@@ -206,13 +201,13 @@ pub(super) static SUBCOMMANDS: LazyLock<BTreeMap<String, Vec<Spec>>> = LazyLock:
 fn read_specs(command: &Command, path: &str, into: &mut BTreeMap<String, Vec<Spec>>) {
     let mut specs = Vec::new();
     for arg in command.get_arguments() {
-        let Some(class) = class_of(arg.get_id().as_str()) else { continue };
+        let Some((class, _)) = CLASSES.iter().find(|(_, ids)| ids.contains(&arg.get_id().as_str())) else { continue };
         let short = arg.get_short().map(|short| format!("-{short}"));
         // Every page writes `-o`.
         let name = arg.get_long().filter(|long| *long != "output").map(|long| format!("--{long}"));
         specs.push(Spec {
             id: arg.get_id().to_string(),
-            class,
+            class: *class,
             name: name.or_else(|| short.clone()),
             short,
             takes_value: arg.get_action().takes_values(),

@@ -8,7 +8,6 @@ mod summary;
 mod writing_run;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::cli::commands::verify;
 use crate::cli::given::arguments::{BackupPlace, PatchDirs, PcapArgs, UNIT, UnitArgs};
@@ -17,17 +16,15 @@ use crate::cli::given::image_file::{self, Wish};
 use crate::cli::given::named_image;
 use crate::cli::given::user_files;
 use crate::cli::words::errors::Exit;
-
 use crate::failure::in_file;
 use crate::flash::backup_folder;
 use crate::flash::consent::{Allowed, Waiver, Waivers};
-use crate::flash::error::BackupFolderError;
 use crate::flash::examined::UnknownImage;
 use crate::flash::job::FlashJob;
 use crate::flash::serials::SerialSeries;
 use crate::flash::wanted::{Wanted, WantedImage};
 use crate::image::{Firmware, Images, OpenImage, Proof};
-use crate::patch::{ConfigEdits, Expectations, Receipt, Verification};
+use crate::patch::{Expectations, Receipt, Verification};
 use crate::unit::Selector;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
@@ -223,7 +220,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
         None => Vec::new(),
     };
-    let wanted = args.wanted(proof, edits)?;
+    let wanted = WantedImage {
+        proof,
+        blocks_from: args.config_from.as_deref().map(backup_folder::load_any).transpose()?,
+        stock_identity: args.stock_identity,
+        edits,
+        serial: args.serial.clone(),
+        series: args.serials.clone(),
+    };
     let subject = wanted.subject(unknown, beside.as_ref());
     let wanted = Wanted::Image(Box::new(wanted));
 
@@ -234,19 +238,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let units = writing_run.examine(&wanted, &images);
     let job = writing_run.job(wanted, subject, images, source, Some(named))?;
     writing_run.carry_out(units, &FlashJob { beside, ..job })
-}
-
-impl Args {
-    /// What the options want beside the image, which needs these changes of the configuration.
-    ///
-    /// # Errors
-    /// If the backup that provides the blocks can't be read.
-    fn wanted(&self, proof: Arc<Proof>, edits: Vec<ConfigEdits>) -> Result<WantedImage, BackupFolderError> {
-        let Self { config_from, stock_identity, serial, serials, .. } = self;
-        let blocks_from = config_from.as_deref().map(backup_folder::load_any).transpose()?;
-        let (serial, series) = (serial.clone(), serials.clone());
-        Ok(WantedImage { proof, blocks_from, stock_identity: *stock_identity, edits, serial, series })
-    }
 }
 
 /// Verifies an image: what it was made from, and its receipt if there is one. An image that is made from no known one is

@@ -199,7 +199,6 @@ struct Reached<'a> {
     supply: Option<Supply>,
     /// Whether the link may be down because nothing has switched PCIe on.
     may_be_off: bool,
-    interrupt: Interrupt<'static>,
     /// The command that was run, for this unit.
     invocation: Invocation,
 }
@@ -212,16 +211,14 @@ impl<'a> Reached<'a> {
             Live::Vendor(_) => None,
         };
         let info = &opened.unit.info;
-        let interrupt = interrupt::install();
         let until = if info.location.is_virtual() { None } else { Some(Instant::now() + SURVEY_TIMEOUT) };
         Ok(Self {
             engine: opened.live.engine(),
-            patience: UntilDeadline { interrupt, until },
+            patience: UntilDeadline { interrupt: interrupt::install(), until },
             device: info.location.to_string(),
             firmware: info.state,
             supply,
             may_be_off: info.state == BridgeState::OpenFirmware,
-            interrupt,
             invocation: context.invocation.at(&info.location),
         })
     }
@@ -255,7 +252,7 @@ impl<'a> Reached<'a> {
         });
         // A survey stopped by Ctrl-C returns an error that says so.
         if matches!(found, Err(PcieError::Stopped { .. })) {
-            self.interrupt.check()?;
+            self.patience.interrupt.check()?;
         }
         found.map_err(|error| self.failed(error))
     }
@@ -323,7 +320,7 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailur
     let mut spaces = Vec::new();
     if dwords > 0 {
         for function in &survey.functions {
-            reached.interrupt.check()?;
+            reached.patience.interrupt.check()?;
             spaces.push(reached.pcie().config_dwords(function.at, 0, dwords)?);
         }
     }
@@ -367,7 +364,7 @@ fn read(address: u64, len: usize, options: &PcieOptions, context: &Context) -> R
     // Read in pieces, so that Ctrl-C ends a long read.
     let mut next = address;
     for piece in bytes.chunks_mut(256) {
-        reached.interrupt.check()?;
+        reached.patience.interrupt.check()?;
         reached.pcie().memory_read(next, piece)?;
         next = next.wrapping_add(piece.len() as u64);
         bar.inc(piece.len() as u64);

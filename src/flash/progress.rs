@@ -71,7 +71,7 @@ pub enum FlashStep {
     Return,
     /// Compares the unit's behaviour with what was written.
     #[display("check what runs")]
-    Prove,
+    Judge,
 }
 
 /// An event of a backup or a write.

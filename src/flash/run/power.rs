@@ -287,7 +287,7 @@ impl UnitRun<'_> {
         before: &Behaviour,
     ) -> Result<Access, FlashError> {
         self.stands(StoppedState::Unproven);
-        self.begin(FlashStep::Prove);
+        self.begin(FlashStep::Judge);
         let mut access = Access::open(port)?;
         let attached = port.attached()?;
         let now = Behaviour::of_unit(access.bridge(), &attached)?;
@@ -300,7 +300,7 @@ impl UnitRun<'_> {
             _ => StartedCode::judge(before, &written, &now),
         };
         (self.report.runs, self.report.needs_power) = (Some(runs), runs != StartedCode::Written);
-        self.end(FlashStep::Prove, &format!("{now}: {runs}"));
+        self.end(FlashStep::Judge, &format!("{now}: {runs}"));
         if !self.plan.reads_back() {
             self.compare(access.reader(), 1)?;
         }

@@ -388,7 +388,7 @@ fn verified<'a>(
     // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
     // works. Nothing else may be wrong with it.
     let is_other = base.is_some_and(|base| !images.library.images().contains_key(&base) && base != verification.sha256);
-    let open = open(images, &verification, is_other);
+    let open = open_image(images, &verification, is_other);
     let unit = unit.map(|unit| Comparison::of(unit, &bytes));
     let is_open = open.is_some() && !is_other;
     let ok = (is_open || verification.is_valid())
@@ -492,7 +492,7 @@ impl VerifyReport<'_> {
 
 /// The open firmware in an image with which nothing else is wrong, but that it `is_other` than the expected build; `None`
 /// for any other image.
-fn open(images: &Images, verification: &Verification<'_>, is_other: bool) -> Option<OpenImage> {
+fn open_image(images: &Images, verification: &Verification<'_>, is_other: bool) -> Option<OpenImage> {
     if !verification.lacks_only_a_base() || (!verification.differences.is_empty() && !is_other) {
         return None;
     }

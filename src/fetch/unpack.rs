@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
                 // A readme, not an image.
                 Err(Miss { rank: Rank::Unrelated, .. }) => {}
                 Err(Miss { rank: Rank::Unsearchable, .. })
-                    if is_of_program(name) || (is_program(name) && !has_updater) => {}
+                    if is_of_program(name) || (has_ending(name, &["exe"]) && !has_updater) => {}
                 Err(miss) => {
                     if best.as_ref().is_none_or(|best| best.rank < miss.rank) {
                         best = Some(miss);
@@ -267,11 +267,6 @@ impl<'a> Search<'a> {
         let message = format!("{origin} has {what} {found}; image {id} has {sha256}");
         Err(Rank::Damaged.miss(Failure::new(label, message)))
     }
-}
-
-/// Whether a member's name is that of a program for Windows.
-fn is_program(name: &str) -> bool {
-    has_ending(name, &["exe"])
 }
 
 /// Whether a member belongs to a program: a library, a driver, or a script.

@@ -4,7 +4,6 @@
 //! In the cache, images are named by their SHA-256. A file gets its name only after its bytes are verified, and is
 //! verified again each time it is used.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,10 +19,9 @@ use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
 use etcetera::BaseStrategy;
 
-use super::archive::Budget;
 use super::http::{FetchError, FetchEvent, FetchProgress, Limits, Transfer, is_address, shown_address};
 use super::manifest::{Manifest, Manifests, Mirror};
-use super::unpack::{Search, Verified};
+use super::unpack::{Inside, Search, Verified};
 use crate::practice;
 
 /// Where an image comes from: a zip, a bare image, or an updater.
@@ -181,8 +179,7 @@ impl Fetcher<'_> {
         bytes: Vec<u8>,
         source: Source,
     ) -> Result<Acquired, FetchError> {
-        let (known, budget) = (self.known, Budget::new(self.interrupt));
-        let search = Search { wanted: Some(manifest), member, known, budget, seen: HashSet::new() };
+        let search = Search::new(Some(manifest), member, self.known, self.interrupt);
         let image = search.unpack(&source.to_string(), bytes)?;
         let path = self.cache.store(manifest, &image).map_err(FetchError::Local)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
@@ -190,10 +187,10 @@ impl Fetcher<'_> {
 }
 
 /// Returns the known images that are in this file: as itself, in an archive, or in an updater.
-pub fn images_in<'a>(path: &Path, known: &'a Manifests, interrupt: Interrupt<'a>) -> Vec<&'a Manifest> {
+pub fn images_in<'a>(path: &Path, known: &'a Manifests, interrupt: Interrupt<'a>) -> Inside<'a> {
     match read_file(path, Limits::default().bytes, interrupt) {
         Ok(bytes) => Search::images(known, bytes, interrupt),
-        Err(_) => Vec::new(),
+        Err(_) => Inside { known: Vec::new(), others: Vec::new() },
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
-use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, container_len, open_build};
+use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, container_len, open_build, version_in};
 use asm2464::{AnyFailure, Failure, Kind, ParseError};
 use asm2464_files::file;
 use asm2464_files::toml_file;
@@ -137,18 +137,27 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Returns the image that a damaged file of this name was: by an ID in the name, or else by its length. `None` if
-    /// several are possible, or none.
-    pub fn meant(&self, name: &str, file: &[u8]) -> Option<&Manifest> {
+    /// Returns the images that a damaged file of this name may have been: that of the ID in the name, or else those of its
+    /// length that have its version.
+    pub fn meant(&self, name: &str, file: &[u8]) -> Vec<&Manifest> {
         let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let by_name: Vec<&Manifest> = self.iter().filter(|known| words.contains(&known.id.as_str())).collect();
+        if let [_] = by_name[..] {
+            return by_name;
+        }
         let field = file.first_chunk().copied().and_then(container_len);
         let lens = [Some(file.len()), field].map(|len| len.and_then(|len| u64::try_from(len).ok()));
-        let by_len: Vec<&Manifest> = self.iter().filter(|known| lens.contains(&Some(known.size))).collect();
-        match (&by_name[..], &by_len[..]) {
-            ([one], _) | ([], [one]) => Some(*one),
-            _ => None,
+        let mut meant: Vec<&Manifest> = self.iter().filter(|known| lens.contains(&Some(known.size))).collect();
+        if !by_name.is_empty() {
+            meant.retain(|known| by_name.iter().any(|named| named.id == known.id));
         }
+        // Open firmware has none, and a damaged one is nobody's.
+        let version = version_in(file).map(|version| version.to_string());
+        let has_version = |known: &&Manifest| version.as_deref() == Some(&known.version.to_string());
+        if meant.iter().any(has_version) {
+            meant.retain(|known| has_version(&known));
+        }
+        meant
     }
 
     /// Loads the `embedded` manifests, each with its name for messages, and every `.toml` file in `dirs`, sorted by name.
@@ -292,19 +301,26 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_the_image_that_its_name_or_its_length_says() {
+    fn a_damaged_file_is_the_image_that_its_name_or_its_length_and_version_say() {
         let manifests = Manifests::of_repository(&[]).unwrap();
-        let meant = |name: &str, file: &[u8]| manifests.meant(name, file).map(|known| known.id.as_str());
-        let of_stock_len = vec![0; 98_016];
-        assert_eq!(meant("AS_USB4_240417_85_00_00.bin", &of_stock_len), Some("240417"));
-        assert_eq!(meant("ed4e39b.bin", b""), Some("ed4e39b"));
+        let meant = |name: &str, file: &[u8]| {
+            let ids: Vec<&str> = manifests.meant(name, file).iter().map(|known| known.id.as_str()).collect();
+            ids.join(" ")
+        };
+        let mut of_stock_len = vec![0; 98_016];
+        assert_eq!(meant("AS_USB4_240417_85_00_00.bin", &of_stock_len), "240417");
+        assert_eq!(meant("ed4e39b.bin", b""), "ed4e39b");
         // Three of the vendor's images have one length, and a name may hold two IDs.
-        assert_eq!(meant("fw.bin", &of_stock_len), None);
-        assert_eq!(meant("240417-or-250123.bin", b""), None);
-        assert_eq!(meant("x2404170.bin", b""), None);
-        assert_eq!(meant("fw.bin", &[0; 9207]), Some("ed4e39b"));
+        assert_eq!(meant("fw.bin", &of_stock_len), "231204 240417 250123");
+        assert_eq!(meant("240417-or-250123.bin", b""), "");
+        assert_eq!(meant("240417-or-250123.bin", &of_stock_len), "240417 250123");
+        assert_eq!(meant("x2404170.bin", b""), "");
+        assert_eq!(meant("fw.bin", &[0; 9207]), "ed4e39b");
         // Half of it: its field has the whole length.
-        assert_eq!(meant("fw.bin", &(9207u32 - 10).to_le_bytes()), Some("ed4e39b"));
+        assert_eq!(meant("fw.bin", &(9207u32 - 10).to_le_bytes()), "ed4e39b");
+        of_stock_len[0x204..0x20A].copy_from_slice(&[0x25, 0x01, 0x23, 0x85, 0, 0]);
+        assert_eq!(meant("fw.bin", &of_stock_len), "250123");
+        assert_eq!(meant("240417.bin", &of_stock_len), "240417", "its name comes first");
     }
 
     #[test]

@@ -89,3 +89,4 @@ mod updater;
 pub use fetcher::{Acquired, Cache, Fetcher, Source, images_in};
 pub use http::{FetchError, FetchEvent, FetchProgress, Limits};
 pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Md5Digest, Mirror, OPEN_IMAGE};
+pub use unpack::Inside;

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use asm2464::digest::Sha256Digest;
+use asm2464::firmware::Image;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::{AnyFailure, Failure, Kind, Named};
 
@@ -70,16 +71,50 @@ pub(super) struct Search<'a> {
     pub(super) budget: Budget<'a>,
     /// The digest of each file and image that was looked at.
     pub(super) seen: HashSet<Sha256Digest>,
+    /// The first images that are none of the known ones.
+    pub(super) others: Vec<Image>,
+}
+
+/// The images in a file, with everything nested in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Inside<'a> {
+    /// Those that are known.
+    pub known: Vec<&'a Manifest>,
+    /// The first of the others, each once.
+    pub others: Vec<Image>,
 }
 
 impl<'a> Search<'a> {
-    /// Returns the known images that are in a file. Looks at everything in it once.
-    pub(super) fn images(known: &'a Manifests, bytes: Vec<u8>, interrupt: Interrupt<'a>) -> Vec<&'a Manifest> {
-        let mut search =
-            Search { wanted: None, member: None, known, budget: Budget::new(interrupt), seen: HashSet::new() };
+    /// Searches a file for this image; `None` for all that are in it.
+    pub(super) fn new(
+        wanted: Option<&'a Manifest>,
+        member: Option<&'a str>,
+        known: &'a Manifests,
+        interrupt: Interrupt<'a>,
+    ) -> Self {
+        let (budget, seen) = (Budget::new(interrupt), HashSet::new());
+        Self { wanted, member, known, budget, seen, others: Vec::new() }
+    }
+
+    /// Returns the images that are in a file. Looks at everything in it once.
+    pub(super) fn images(known: &'a Manifests, bytes: Vec<u8>, interrupt: Interrupt<'a>) -> Inside<'a> {
+        let mut search = Search::new(None, None, known, interrupt);
         // What can't be unpacked has no image, and what was seen before stays seen.
         let _ = search.find("", bytes, 0);
-        known.iter().filter(|manifest| search.seen.contains(&manifest.sha256)).collect()
+        let Search { seen, others, .. } = search;
+        Inside { known: known.iter().filter(|manifest| seen.contains(&manifest.sha256)).collect(), others }
+    }
+
+    /// Notes an image that was looked at, with its digest.
+    fn see(&mut self, image: &Image, digest: Sha256Digest) {
+        let is_new = self.seen.insert(digest);
+        if is_new
+            && self.wanted.is_none()
+            && self.known.by_sha256(&digest).is_none()
+            && self.others.len() < MAX_DESCRIBED
+        {
+            self.others.push(image.clone());
+        }
     }
 
     /// Finds the image in a fetched file and verifies it. `origin` names the file in errors.
@@ -123,7 +158,10 @@ impl<'a> Search<'a> {
             }
             kind => {
                 let found = Sha256Digest::of(&bytes);
-                self.seen.insert(found);
+                match &kind {
+                    FileKind::Image(image) => self.see(image, found),
+                    _ => _ = self.seen.insert(found),
+                }
                 self.verify(origin, &bytes, found, &kind)?;
                 Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
             }
@@ -201,7 +239,7 @@ impl<'a> Search<'a> {
         for found in images {
             let bytes = found.image.to_file();
             let digest = Sha256Digest::of(&bytes);
-            self.seen.insert(digest);
+            self.see(&found.image, digest);
             if self.wanted.is_some_and(|manifest| manifest.sha256 == digest) {
                 let place = format!("{origin}: {} at {:#x}", found.region, found.offset);
                 return Ok(Verified { bytes, place: Some(place) });
@@ -242,7 +280,7 @@ impl<'a> Search<'a> {
             return Err(Rank::OtherImage.miss(Failure::new(label, message)));
         }
         let other = match kind {
-            FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => None,
+            FileKind::Image(_) | FileKind::DamagedImage | FileKind::CutImage | FileKind::Unknown => None,
             FileKind::Body(_) | FileKind::Flash(_) | FileKind::Swapped { .. } | FileKind::Code(_) => {
                 Some((Rank::Damaged, Kind::BadInput.code("asmpatch::fetch::other_kind")))
             }
@@ -256,7 +294,11 @@ impl<'a> Search<'a> {
         if len != *size {
             let label = Kind::BadInput.code("asmpatch::fetch::size");
             let message = format!("{origin} has {len} bytes; image {id} has {size}");
-            let rank = if *kind == FileKind::DamagedImage { Rank::Damaged } else { Rank::Unrelated };
+            let rank = if matches!(kind, FileKind::DamagedImage | FileKind::CutImage) {
+                Rank::Damaged
+            } else {
+                Rank::Unrelated
+            };
             return Err(rank.miss(Failure::new(label, message)));
         }
         let (label, what) = if is_md5 {
@@ -309,8 +351,7 @@ mod tests {
     }
 
     fn wanting<'a>(manifest: &'a Manifest, member: Option<&'a str>, known: &'a Manifests) -> Search<'a> {
-        let budget = Budget::new(Interrupt::never());
-        Search { wanted: Some(manifest), member, known, budget, seen: HashSet::new() }
+        Search::new(Some(manifest), member, known, Interrupt::never())
     }
 
     fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, AnyFailure> {
@@ -366,7 +407,7 @@ mod tests {
         for (member, expected) in [(&bytes, Some("known")), (&image(5), None)] {
             std::fs::write(&path, zip_of(&[("readme.txt", b"read me"), ("fw.bin", member)])).unwrap();
             let found = crate::fetch::images_in(&path, &known, Interrupt::never());
-            assert_eq!(found.first().map(|manifest| manifest.id.as_str()), expected);
+            assert_eq!(found.known.first().map(|manifest| manifest.id.as_str()), expected);
         }
     }
 
@@ -383,11 +424,13 @@ mod tests {
         let updater = pe(&[0; 100], &[image(7), second].concat(), &[]);
         let zip = zip_of(&[("fw.bin", &first), ("inner.zip", &zip_of(&[("setup.exe", &updater)])), ("x", b"")]);
         let ids = |file: Vec<u8>| {
-            let found = Search::images(&known, file, Interrupt::never());
-            found.iter().map(|manifest| manifest.id.clone()).collect::<Vec<_>>()
+            let Inside { known, others } = Search::images(&known, file, Interrupt::never());
+            let others = others.iter().map(|image| image.sha256().to_string());
+            known.iter().map(|manifest| manifest.id.clone()).chain(others).collect::<Vec<_>>()
         };
-        assert_eq!(ids(zip), ["known", "second"]);
-        assert_eq!(ids(image(7)), [""; 0]);
+        let other = Sha256Digest::of(&image(7)).to_string();
+        assert_eq!(ids(zip), ["known", "second", &other]);
+        assert_eq!(ids(image(7)), [other]);
         assert_eq!(ids(first), ["known"]);
     }
 
@@ -397,7 +440,7 @@ mod tests {
         let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
         let (zip, known) = (zip_of(&members), Manifests::of_repository(&[]).unwrap());
         let began = std::time::Instant::now();
-        assert!(Search::images(&known, zip, Interrupt::never()).is_empty());
+        assert_eq!(Search::images(&known, zip, Interrupt::never()), Inside { known: Vec::new(), others: Vec::new() });
         // A search per member took 2 s for each known image.
         assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
     }

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 
 use asm2464::firmware::{
     BANK_LEN, BlockIndex, COMMON_LEN, CONFIG_BLOCK_LEN, ConfigBlock, Image, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN,
-    container_len,
+    container_len, is_cut_off,
 };
 use asm2464::flash::{CONFIG_LEN, SECTOR_LEN};
 use asm2464::text;
@@ -49,6 +49,9 @@ pub enum FileKind {
     /// An image's length field and code, but no valid container.
     #[display("a damaged image")]
     DamagedImage,
+    /// The beginning of an image, by its length field.
+    #[display("an image that is cut off")]
+    CutImage,
     /// An image's body without the container. Older builds of open firmware have the trailer, but no length field.
     #[display("an image's code without its container")]
     Body(Image),
@@ -180,7 +183,7 @@ impl FileKind {
             return Self::BootStubApplication;
         }
         if is_damaged_image(file) {
-            return Self::DamagedImage;
+            return if is_cut_off(file) { Self::CutImage } else { Self::DamagedImage };
         }
         if let Some(kind) = by_first_bytes(file) {
             return kind;
@@ -198,6 +201,9 @@ impl FileKind {
         }
         if is_bank_1(file) {
             return Self::Bank1;
+        }
+        if TextKind::is_short_text(file) {
+            return Self::Text(TextKind::Other);
         }
         swapped(file).unwrap_or(Self::Unknown)
     }
@@ -418,7 +424,7 @@ mod tests {
         for image in [practice::image(), practice::open_image()] {
             let file = image.to_file();
             assert_eq!(FileKind::of(&file), FileKind::Image(image.clone()));
-            assert_eq!(FileKind::of(&file[..file.len() / 2]), FileKind::DamagedImage);
+            assert_eq!(FileKind::of(&file[..file.len() / 2]), FileKind::CutImage);
             assert_eq!(FileKind::of(&[&file[..], &[0xFF; 5], &[0]].concat()), FileKind::DamagedImage, "no padding");
             assert_eq!(FileKind::of(image.body()), FileKind::Body(image.clone()));
             assert_eq!(FileKind::of(&file[4..]), FileKind::Body(image));
@@ -579,6 +585,9 @@ mod tests {
             (b"{\n  \"schema\": 6,\n  \"tool\": \"1\",\n  \"diagnosis\": {}\n}", "a report of `asmpatch doctor`"),
             (b"{\n  \"facts\": {},\n  \"schema\": 7,\n  \"tool\": \"1\"\n}", "a report of `asmpatch doctor`"),
             (b"an image goes here, some day", "text"),
+            ("não é nada\n".as_bytes(), "text"),
+            (b"\"\"\"", "text"),
+            (b"\"\"\"\0", "another kind of file"),
             (b"\x75\x81\x60\x12", "another kind of file"),
             // ACALL and JNB, with which cpio and certificates begin, and a frame that says 4 GiB.
             (b"\x71\xC7\x22", "another kind of file"),

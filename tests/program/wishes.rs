@@ -129,6 +129,95 @@ fn a_damaged_patched_image_is_made_again_by_its_receipt() {
 }
 
 #[test]
+fn an_image_that_is_cut_off_is_named_with_its_length_and_what_it_may_have_been() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.join(name), bytes).unwrap();
+    // The beginning of an image of the vendor's length, with and without its version.
+    let mut image = vec![0x5A; 50_000];
+    image[..8].copy_from_slice(&[0xD6, 0x7E, 0x01, 0x00, 0x02, 0x0E, 0x00, 0x00]);
+    write("early.bin", &image[..300]);
+    image[0x204..0x20A].copy_from_slice(&[0x24, 0x04, 0x17, 0x85, 0, 0]);
+    write("fw.bin", &image);
+    write("own.bin", &[0, 4, 0, 0, 2, 0, 0, 0, 0]);
+    let cut = "is cut off: by its length field it has 98016 bytes, and the file has";
+    for words in [&["info", "fw.bin"][..], &["flash", "fw.bin", "--device", "virtual:u"], &["verify", "fw.bin"]] {
+        let help = terminal_line(&run(folder, words));
+        assert!(help.contains(&format!("{cut} 50000")), "{help}");
+        assert!(help.contains(" asmpatch download 240417 ") && !help.contains("download 250123"), "{help}");
+        let again = words.iter().map(|word| if *word == "fw.bin" { "240417" } else { word });
+        let again = again.collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&format!(" asmpatch {again}")), "{help}");
+    }
+    let help = terminal_line(&run(folder, &["info", "early.bin"]));
+    assert!(help.contains(&format!("{cut} 300")), "{help}");
+    for id in ["231204", "240417", "250123"] {
+        assert!(help.contains(&format!("if it was {id}, fetch that: asmpatch download {id}")), "{help}");
+    }
+    let help = terminal_line(&run(folder, &["info", "own.bin"]));
+    assert!(help.contains("it has 1034 bytes, and the file has 9") && !help.contains("asmpatch download"), "{help}");
+    let help = terminal_line(&run(folder, &["restore", "fw.bin", "--device", "virtual:u"]));
+    assert!(help.contains("fw.bin is an image that is cut off"), "{help}");
+}
+
+/// What a command printed, on one line.
+fn terminal_line(output: &std::process::Output) -> String {
+    text(output).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_short_text_is_named_as_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("note.bin"), "hello world\n").unwrap();
+    for words in [&["info", "note.bin"][..], &["flash", "note.bin", "--device", "virtual:u"], &["verify", "note.bin"]] {
+        let help = refused(folder, words, "image::is_text");
+        assert!(help.contains("note.bin is text, expected an image"), "{help}");
+    }
+    // So short, code may be characters.
+    fs::write(folder.join("code.raw"), "\"\"\"").unwrap();
+    good(folder, &["wrap", "code.raw", "-o", "c.bin"]);
+}
+
+#[test]
+fn an_image_that_nobody_knows_is_taken_out_of_an_archive_by_the_printed_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let image = |filler: u8| {
+        let code = [&[0x02, 0x04, 0x00][..], &[filler; 0x600]].concat();
+        fs::write(folder.join("code.raw"), code).unwrap();
+        good(folder, &["wrap", "code.raw", "-o", "own.bin", "--force"]);
+        fs::read(folder.join("own.bin")).unwrap()
+    };
+    let images = [image(0xE4), image(0xF4)];
+    let zip = |name: &str, images: &[Vec<u8>]| {
+        let mut zip = zip::ZipWriter::new(fs::File::create(folder.join(name)).unwrap());
+        for (at, image) in images.iter().enumerate() {
+            zip.start_file(format!("{at}.bin"), zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(image).unwrap();
+        }
+        zip.finish().unwrap();
+    };
+    zip("one.zip", &images[..1]);
+    zip("two.zip", &images);
+    fs::write(folder.join("one.bin"), "mine").unwrap();
+    for words in [&["info", "one.zip"][..], &["verify", "one.zip"], &["flash", "one.zip", "--device", "virtual:u"]] {
+        let help = refused(folder, words, "image::is_archive");
+        let again: Vec<_> = words.iter().map(|word| if *word == "one.zip" { "one-2.bin" } else { word }).collect();
+        assert!(help.contains("\n            asmpatch info one.zip -o one-2.bin\n"), "{help}");
+        assert!(help.contains(&format!("\n            asmpatch {}\n", again.join(" "))), "{help}");
+    }
+    good(folder, &["info", "one.zip", "-o", "one-2.bin"]);
+    assert_eq!(fs::read(folder.join("one-2.bin")).unwrap(), images[0]);
+    good(folder, &["info", "one-2.bin"]);
+    let help = refused(folder, &["patch", "one.zip", "-o", "p.bin"], "image::is_archive");
+    assert!(help.contains("have no patches") && !help.contains("-o one"), "{help}");
+    let help = refused(folder, &["info", "two.zip", "-o", "x.bin"], "image::is_archive");
+    assert!(cfg!(windows) || help.contains("\n            unzip two.zip -d two.unpacked\n"), "{help}");
+    assert!(!folder.join("x.bin").exists());
+}
+
+#[test]
 fn a_printed_patch_writes_where_nothing_is() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

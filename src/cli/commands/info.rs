@@ -51,8 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "1|2", value_parser = slot)]
     slot: Option<FlashAddress>,
 
-    /// Write the image in the slot to IMAGE.
-    #[arg(short, long, value_name = "IMAGE", requires = "slot")]
+    /// Write the image to IMAGE: that in the slot, or the only one in an archive or an updater.
+    #[arg(short, long, value_name = "IMAGE")]
     output: Option<PathBuf>,
 
     /// Replace IMAGE if it exists.
@@ -214,11 +214,11 @@ impl Place {
 /// Fails if the file can't be read, if its container is invalid, if it is of a kind that is not described, or if the
 /// slot's image can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    if args.slot.is_none() && backup_folder::is_one(&args.file) {
+    if args.slot.is_none() && args.output.is_none() && backup_folder::is_one(&args.file) {
         return backup(args, context);
     }
     let (_, file) = named_image::place(&args.file, context)?;
-    let (bytes, kind) = image_file::look(&file)?;
+    let (mut bytes, kind) = image_file::look(&file)?;
     let size = bytes.len();
     let mut flash = None;
     let (image, place, container) = match kind {
@@ -241,6 +241,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         FileKind::Body(image) => {
             let words = format!("none: code alone, {size} bytes; `asmpatch wrap` puts it into a container");
             (Some(image), Place::Body, words)
+        }
+        kind @ (FileKind::Zip | FileKind::Program) if args.output.is_some() => {
+            let image = image_file::only_inside(&file, &kind)?;
+            bytes = image.to_file();
+            (Some(image), Place::File, format!("{} bytes, valid, the only image in {kind}", bytes.len()))
         }
         kind => {
             let image = image_file::image_of(&file, &bytes, kind, Wish::Look)?;
@@ -379,7 +384,8 @@ fn show(
             outln!("next: asmpatch verify --boot {}", shell::path(output));
         }
     } else if info.flash.as_ref().is_some_and(|flash| flash.second_image) && !context.is_quiet {
-        let (file, output) = (shell::path(&args.file), shell::path(args.file.with_extension("slot-2.bin")));
+        let (file, output) =
+            (shell::path(&args.file), shell::path(user_files::free_name(&args.file.with_extension("slot-2.bin"))));
         outln!("next, take the image in slot 2 out of the copy:");
         outln!("  asmpatch info {file} --slot 2 -o {output}");
     }

@@ -398,7 +398,7 @@ fn verified<'a>(
     let meant = image_file::damaged(path, &bytes).map(Named::Image);
     let mut findings = Vec::new();
     if !is_open {
-        let mut again = if verification.image.is_none() { image_file::patched_again(path) } else { None };
+        let mut again = if verification.image.is_none() { image_file::against_damage(path, &bytes) } else { None };
         for finding in &verification.findings {
             findings.push(Finding::of(finding, meant.as_ref(), again.take().as_deref(), invocation));
         }
@@ -518,7 +518,7 @@ fn too_long_open(verification: &Verification<'_>, booted: Option<&Booting>) -> O
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let (bytes, kind) = image_file::look(path)?;
     match kind {
-        FileKind::DamagedImage | FileKind::Unknown if bytes.len() <= MAX_FILE_LEN => Ok(bytes),
+        FileKind::DamagedImage | FileKind::CutImage | FileKind::Unknown if bytes.len() <= MAX_FILE_LEN => Ok(bytes),
         // A copy of a flash has an image in its first slot, and more.
         kind @ FileKind::Flash(_) => image_file::image_of(path, &bytes, kind, Wish::Look).map(|image| image.to_file()),
         kind => image_file::image_of(path, &bytes, kind, Wish::Look).map(|_| bytes),

@@ -1,12 +1,12 @@
 //! The image in a file that the user names. Of any other file: what it is, and which command takes it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Image, MAX_FILE_LEN};
+use asm2464::firmware::{Image, MAX_FILE_LEN, is_cut_off};
 use asm2464::flash::{CONFIG_LEN, SECOND_SLOT};
 use asm2464::interrupt::Interrupt;
 use asm2464::{AnyFailure, Failure, Kind, Named};
@@ -17,8 +17,9 @@ use crate::cli::given::user_files;
 use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::Advised;
 use crate::cli::words::printed_command::PrintedCommand;
+use crate::cli::words::worded_step::WordedStep;
 use crate::failure::in_file;
-use crate::fetch::{Manifest, images_in};
+use crate::fetch::{Inside, Manifest, images_in};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, unpadded};
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
@@ -85,26 +86,50 @@ pub fn image_of(path: &Path, bytes: &[u8], kind: FileKind, wish: Wish) -> Result
             errln!("{}: {}; the image in its first slot is taken", path.shown(), copy.extent());
             Ok(image)
         }
-        FileKind::DamagedImage | FileKind::Unknown if bytes.len() > MAX_FILE_LEN => {
+        FileKind::DamagedImage | FileKind::CutImage | FileKind::Unknown if bytes.len() > MAX_FILE_LEN => {
             Err(user_files::unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
         }
-        FileKind::DamagedImage | FileKind::Unknown | FileKind::Empty => Image::parse(bytes).map_err(|failure| {
-            if let Some(again) = patched_again(path) {
-                return Advised::with(in_file(path)(failure), again);
-            }
-            let failure = match damaged(path, bytes) {
-                Some(id) => failure.naming(Named::Image(id)),
-                None => failure,
-            };
-            in_file(path)(failure)
-        }),
+        FileKind::DamagedImage | FileKind::CutImage | FileKind::Unknown | FileKind::Empty => Image::parse(bytes)
+            .map_err(|failure| {
+                if let Some(advice) = against_damage(path, bytes) {
+                    return Advised::with(in_file(path)(failure), advice);
+                }
+                let failure = match damaged(path, bytes) {
+                    Some(id) => failure.naming(Named::Image(id)),
+                    None => failure,
+                };
+                in_file(path)(failure)
+            }),
         kind => Err(no_image(&kind, path, wish)),
     }
 }
 
+/// Returns what to do about a damaged image: how to make a patched one again, and what one may have been that is cut off;
+/// `None` where its code's advice serves.
+pub fn against_damage(path: &Path, bytes: &[u8]) -> Option<Vec<AdvicePart>> {
+    if let Some(again) = patched_again(path) {
+        return Some(again);
+    }
+    if !is_cut_off(bytes) {
+        return None;
+    }
+    let known = crate::embedded::manifests(&[]).ok()?;
+    let name = path.file_name()?.to_string_lossy();
+    let meant = known.meant(&name, bytes);
+    let mut advice = vec![AdvicePart::text("copy it again from where it came, whole")];
+    for (place, Manifest { id, .. }) in meant.iter().enumerate() {
+        let purpose = format!("{}if it was {id}, fetch that", if place == 0 { "" } else { "or " });
+        advice.push(AdvicePart::Command(purpose.into(), PrintedCommand::named("download").operand(id)));
+    }
+    if let [Manifest { id, .. }] = &meant[..] {
+        advice.push(AdvicePart::AgainWith { purpose: "then run this command with it", value: id.into() });
+    }
+    Some(advice)
+}
+
 /// Returns how to make a damaged patched image again, by the receipt beside it; `None` if there is none, or if its
 /// patches are not all asmpatch's own.
-pub fn patched_again(path: &Path) -> Option<Vec<AdvicePart>> {
+fn patched_again(path: &Path) -> Option<Vec<AdvicePart>> {
     let receipt = user_files::receipt_of(path, None).ok().flatten()?;
     let library = crate::embedded::library().ok()?;
     let id = library.images().get(&receipt.input.sha256)?;
@@ -134,7 +159,10 @@ pub fn patched_again(path: &Path) -> Option<Vec<AdvicePart>> {
 /// Returns the ID of the known image that a damaged file was, if its name or its length says so.
 pub fn damaged(path: &Path, bytes: &[u8]) -> Option<String> {
     let known = crate::embedded::manifests(&[]).ok()?;
-    known.meant(&path.file_name()?.to_string_lossy(), bytes).map(|manifest| manifest.id.clone())
+    match &known.meant(&path.file_name()?.to_string_lossy(), bytes)[..] {
+        [one] => Some(one.id.clone()),
+        _ => None,
+    }
 }
 
 /// Returns the error for such a file in place of an image.
@@ -211,7 +239,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
         }
         FileKind::Zip | FileKind::Program => {
             let Ok(known) = crate::embedded::manifests(&[]) else { return Vec::new() };
-            taken_out(path, &images_in(path, &known, Interrupt::of_process()), wish)
+            taken_out(path, kind, &images_in(path, &known, Interrupt::of_process()), wish)
         }
         FileKind::ForeignElf(_) => {
             vec![AdvicePart::text("the chip is an 8051, and SDCC builds for it: `asmpatch help firmware-authors`")]
@@ -272,39 +300,67 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
     }
 }
 
-/// Returns how to take the known images out of a file, and what to do with one then. Of several that serve, the user
-/// chooses.
-fn taken_out(path: &Path, inside: &[&Manifest], wish: Wish) -> Vec<AdvicePart> {
+/// Returns the image in an archive or an updater if it is the only one, and none that asmpatch knows.
+///
+/// # Errors
+/// As for [`no_image`] of any other.
+pub fn only_inside(path: &Path, kind: &FileKind) -> Result<Image, AnyFailure> {
+    let known = crate::embedded::manifests(&[])?;
+    match images_in(path, &known, Interrupt::of_process()) {
+        Inside { known, mut others } if known.is_empty() && others.len() == 1 => Ok(others.remove(0)),
+        _ => Err(no_image(kind, path, Wish::Look)),
+    }
+}
+
+/// Returns how to take the images out of a file, and what to do with one then. Of several that serve, the user chooses.
+fn taken_out(path: &Path, kind: &FileKind, inside: &Inside<'_>, wish: Wish) -> Vec<AdvicePart> {
     let library = crate::embedded::library().ok();
     let has_patches = |sha256: &Sha256Digest| {
         library.iter().flat_map(Library::iter).any(|patch| patch.images.iter().any(|image| image.sha256 == *sha256))
     };
+    let Inside { known, others } = inside;
     let serve: Vec<&&Manifest> =
-        inside.iter().filter(|manifest| wish != Wish::Patch || has_patches(&manifest.sha256)).collect();
+        known.iter().filter(|manifest| wish != Wish::Patch || has_patches(&manifest.sha256)).collect();
     let take = |Manifest { id, .. }: &Manifest| PrintedCommand::named("download").operand(id).with("from", path);
-    match (serve.as_slice(), inside) {
-        ([], []) => vec![AdvicePart::text(
+    // What to do with an image that was taken out.
+    let then = |image: &OsStr| match wish {
+        Wish::Restore => {
+            let flash = PrintedCommand::named("flash").operand(image);
+            AdvicePart::Command("then write it, as an image: the unit keeps its own configuration".into(), flash)
+        }
+        _ => AdvicePart::AgainWith { purpose: "then run this command with it", value: image.to_owned() },
+    };
+    let versions = || others.iter().map(|image| image.version().words()).collect::<Vec<_>>().join(", ");
+    match (serve.as_slice(), others.as_slice()) {
+        ([], []) if known.is_empty() => vec![AdvicePart::text(
             "asmpatch finds no known image in it: unpack it, and name the image. Don't run a program to get at it",
         )],
-        ([], _) => {
-            let ids: Vec<&str> = inside.iter().map(|manifest| manifest.id.as_str()).collect();
-            let ids = ids.join(", ");
+        ([], _) if wish == Wish::Patch => {
+            let ids = known.iter().map(|manifest| manifest.id.clone());
+            let names: Vec<String> = ids.chain(others.iter().map(|image| image.version().words())).collect();
+            let names = names.join(", ");
             let patch = AdvicePart::Run { purpose: "or patch 240417", line: "patch 240417 -o {OUT}" };
-            vec![
-                AdvicePart::text(format!("the known images in it ({ids}) have no patches; leave them as they are")),
-                patch,
-            ]
+            vec![AdvicePart::text(format!("the images in it ({names}) have no patches; leave them as they are")), patch]
         }
-        ([only], _) if wish == Wish::Restore => {
-            let flash = PrintedCommand::named("flash").operand(&only.id);
-            let then =
-                AdvicePart::Command("then write it, as an image: the unit keeps its own configuration".into(), flash);
-            vec![AdvicePart::Command("take the image out of it".into(), take(only)), then]
+        ([], [only]) => {
+            let image = user_files::free_name(&path.with_extension("bin"));
+            let out = PrintedCommand::named("info").operand(path).with("output", &image);
+            let purpose =
+                format!("take the image out of it, of {}, which asmpatch doesn't know", only.version().words());
+            vec![AdvicePart::Command(purpose.into(), out), then(image.as_os_str())]
         }
-        ([only], _) => {
-            let again = AdvicePart::AgainWith { purpose: "then run this command with it", value: only.id.clone() };
-            vec![AdvicePart::Command("take the image out of it".into(), take(only)), again]
+        ([], _) => {
+            let several = format!("asmpatch knows none of the images in it ({}): unpack it, and name one", versions());
+            vec![match kind {
+                FileKind::Zip if !cfg!(windows) => {
+                    let folder = user_files::free_name(&path.with_extension("unpacked"));
+                    let (zip, folder) = (shell::path(path), shell::path(folder));
+                    AdvicePart::Step(WordedStep::run(several, format!("unzip {zip} -d {folder}")))
+                }
+                _ => AdvicePart::text(several),
+            }]
         }
+        ([only], _) => vec![AdvicePart::Command("take the image out of it".into(), take(only)), then(only.id.as_ref())],
         (several, _) => {
             let choose = |manifest: &&&Manifest| {
                 AdvicePart::Command(format!("if you want {}, take it out", manifest.id).into(), take(manifest))

@@ -80,8 +80,7 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
                 _ => None,
             };
             let made = made.map(|command| AdvicePart::Command("make it first".into(), command));
-            let again =
-                meant.map(|id| AdvicePart::AgainWith { purpose: "if you mean that image", value: id.to_owned() });
+            let again = meant.map(|id| AdvicePart::AgainWith { purpose: "if you mean that image", value: id.into() });
             let failure = Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).because(cause);
             Err(Advised::with(failure, made.into_iter().chain(again).collect()))
         }
@@ -94,8 +93,8 @@ fn address(url: &str, known: &Manifests) -> AnyFailure {
     let shown = Source::Url(url.to_owned()).to_string();
     let failure = Failure::new(label, format!("{shown} is an address, expected a file or a known image's ID"));
     // An address with a password is not printed again.
-    let step = match known.meant(url, &[]) {
-        Some(Manifest { id, .. }) if shown == url => {
+    let step = match &known.meant(url, &[])[..] {
+        [Manifest { id, .. }] if shown == url => {
             let fetch = PrintedCommand::named("download").operand(id).with("from", url);
             AdvicePart::Command(format!("fetch it first, if it is {id}: its digest decides").into(), fetch)
         }

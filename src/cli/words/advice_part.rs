@@ -60,7 +60,7 @@ pub enum AdvicePart {
         /// What it is for.
         purpose: &'static str,
         /// The file, or the image's ID.
-        value: String,
+        value: OsString,
     },
     /// A step that is in words already.
     Step(WordedStep),

@@ -16,12 +16,19 @@ const HEADER_LEN: usize = 4;
 const CONTAINER_EXTRA: usize = HEADER_LEN + TRAILER_LEN;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
 const MAGIC: u8 = 0xA5;
+/// The instruction with which the code of every known image begins.
+const LJMP: u8 = 0x02;
 /// The version's CPU address. Source: cyrozap's notes; image 240417.
 const VERSION_AT: usize = 0x0200;
 
 /// Length of an image file in bytes, from its first field; `None` if no memory is that large.
 pub fn container_len(field: [u8; 4]) -> Option<usize> {
     usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
+}
+
+/// The version at its place in an image file, which may be damaged or cut off behind it; `None` if it is cut off before.
+pub fn version_in(file: &[u8]) -> Option<FirmwareVersion> {
+    file.get(HEADER_LEN + VERSION_AT..)?.first_chunk().copied().map(FirmwareVersion)
 }
 
 /// A firmware image whose container has been checked.
@@ -166,15 +173,25 @@ fn wrong_length(file: &[u8], field: u32) -> String {
         );
     }
     let expected = field as usize + CONTAINER_EXTRA;
-    let message = format!(
+    if is_cut_off(file) {
+        let message =
+            format!("the image is cut off: by its length field it has {expected} bytes, and the file has {len}");
+        let bank0 = HEADER_LEN + COMMON_LEN as usize + 1..=HEADER_LEN + BANK1_BODY_START as usize;
+        let has_no_bank1 = bank0.contains(&len) && field > BANK1_BODY_START;
+        return if has_no_bank1 { format!("{message}: bank 0's code without bank 1") } else { message };
+    }
+    format!(
         "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; the file has \
          {len}"
-    );
-    let bank0 = HEADER_LEN + COMMON_LEN as usize + 1..=HEADER_LEN + BANK1_BODY_START as usize;
-    if bank0.contains(&len) && field > BANK1_BODY_START {
-        return format!("{message}: bank 0's code without bank 1");
-    }
-    message
+    )
+}
+
+/// Whether a file is the beginning of an image: its first field says more bytes than it has, and no more than a flash
+/// holds, and code follows.
+pub fn is_cut_off(file: &[u8]) -> bool {
+    let Some(len) = file.first_chunk().and_then(|field| container_len(*field)) else { return false };
+    let is_code = file.get(HEADER_LEN) == Some(&LJMP);
+    is_code && file.len() < len && len <= MAX_FILE_LEN
 }
 
 /// The error of an image file of this length.

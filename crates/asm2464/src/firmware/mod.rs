@@ -19,7 +19,7 @@ pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, UAS_CLASS, UsbId, VENDOR_CLASS, descriptors, interface_classes,
     is_runtime_product, open_build, restarts_by_f4,
 };
-pub use image::{Image, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, container_len};
+pub use image::{Image, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, container_len, is_cut_off, version_in};
 pub use map::{Area, AreaKind, ZeroRun};
 pub use part::Part;
 pub use routines::{Routine, known_routines};

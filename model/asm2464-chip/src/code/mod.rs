@@ -200,6 +200,13 @@ impl TextKind {
         (bytes.len() >= SHORTEST && text * 8 >= bytes.len() * 7).then(|| Self::of_text(&String::from_utf8_lossy(bytes)))
     }
 
+    /// Whether a file that is shorter than [`TextKind::of`] looks at is text to its last character. Code that is so short
+    /// may be, too.
+    pub fn is_short_text(file: &[u8]) -> bool {
+        let is_text = |c: char| !c.is_control() || c.is_whitespace();
+        file.len() < SHORTEST && text::decode(file).is_ok_and(|text| text.chars().all(is_text))
+    }
+
     fn of_text(text: &str) -> Self {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let is_record = |line: &str, start: char| {

@@ -201,5 +201,11 @@ fn a_build_that_lacks_only_what_runtimes_need_is_unproven_and_its_way_back_works
     good(home, &[&["flash", &stub, "--yes", "--unproven"], &UNIT[..], &STUB].concat());
     let list = text(&run(home, &["list", UNIT[0], UNIT[1]]));
     assert!(list.contains("ADD1:B007") && !list.contains("named by"), "{list}");
+    // It writes none of the link's registers.
+    let (_, pcie) = ask(home, &["pcie"]);
+    assert_eq!(pcie["error"]["code"], "asmpatch::pcie::link_down", "{pcie:#}");
+    let (_, page) = ask(home, &["doctor"]);
+    let link = page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == "PCIe link").unwrap();
+    assert!(link["verdict"] != "good" && link["found"].as_str().unwrap().contains("down"), "{page:#}");
     good(home, &[&["flash", &build("open-ed4e39b.bin"), "--yes"], &UNIT[..], &STUB].concat());
 }

@@ -33,7 +33,6 @@ const LANES_ON: u8 = 0x01;
 /// and the vendor's 19 tries once; here both try again.
 const TRAINING: u16 = 0xE764;
 const TRAINS: u8 = 0x08;
-const STOPS: u8 = 0x00;
 /// 0xE762.4: a device answers. Source: unless it is set, the vendor's gives up 1 ms after it has begun to train
 /// (b0:0xCDF2); runs on silicon end with 0xE764 = 19, so it does not give up there (pull request 81).
 const ANSWERS: u16 = 0xE762;
@@ -71,9 +70,7 @@ pub enum EarlyLanes {
 /// State of the link's training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Training {
-    /// The firmware has neither trained it yet nor switched it off. The link is up (chosen: asmpatch's practice images
-    /// never write 0xE764).
-    Untouched,
+    /// As after a reset of the chip: on silicon 0xE764 is 14 then.
     Off,
     On {
         /// The lanes were on before.
@@ -93,7 +90,7 @@ pub(super) struct PcieLink {
 
 impl PcieLink {
     pub(super) fn new(early_lanes: EarlyLanes) -> Self {
-        Self { early_lanes, is_powered: false, settles_at: None, has_lanes: false, training: Training::Untouched }
+        Self { early_lanes, is_powered: false, settles_at: None, has_lanes: false, training: Training::Off }
     }
 
     /// Whether the link has trained, if a device is there.
@@ -104,7 +101,6 @@ impl PcieLink {
     /// State of the LTSSM, if a device is there.
     fn state(&self) -> u8 {
         match self.training {
-            Training::Untouched => asm2464::tlp::LINK_UP,
             Training::Off => 0,
             Training::On { .. } if self.settles_at.is_some() => DETECT,
             Training::On { early } if !self.has_lanes || early && self.early_lanes == EarlyLanes::Stick => {
@@ -150,10 +146,8 @@ impl PcieLink {
             LANES => self.has_lanes = value & LANES_ON != 0,
             TRAINING => {
                 self.training = match self.training {
-                    // The vendor's start-up writes the register's 14 back long before it trains (b0:0xE584 to 0xE595).
-                    Training::Untouched if value & TRAINS == 0 && value != STOPS => Training::Untouched,
                     _ if value & TRAINS == 0 => Training::Off,
-                    Training::Untouched | Training::Off => Training::On { early: self.has_lanes },
+                    Training::Off => Training::On { early: self.has_lanes },
                     on => on,
                 };
             }
@@ -343,8 +337,8 @@ mod tests {
         assert_eq!((state(&link), link.is_trained()), (0, false));
         let switched_off = self::link(EarlyLanes::Train, &[(TRAINING, 0), (LANES, 0), (POWER, 0)]);
         assert_eq!((state(&switched_off), switched_off.is_trained()), (0, false), "by a build that waits for F3");
-        assert!(self::link(EarlyLanes::Train, &[(TRAINING, 0x14), (POWER, 0)]).is_trained(), "the vendor's start-up");
-        assert!(PcieLink::new(EarlyLanes::Train).is_trained(), "a firmware that never trains it has a link");
+        let untouched = PcieLink::new(EarlyLanes::Train);
+        assert_eq!((state(&untouched), untouched.is_trained()), (0, false), "by a build that never trains it");
     }
 
     fn request(

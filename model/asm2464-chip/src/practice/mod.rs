@@ -63,7 +63,7 @@ mod tests {
     use crate::spi_flash::SpiFlash;
 
     /// The digest that `patches/*.toml` names in its sections for the practice image.
-    const SHA256: &str = "81a2c6f8eb0ace1542b3cbaf8d7a1adac6b846b3e685a148d0492be58e2a185f";
+    const SHA256: &str = "7b667c690895e2a4e09a94e9354089101ac4034f8c783bb369c37689116f5d27";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {

@@ -894,17 +894,19 @@ mod tests {
         assert_eq!(last_line(&mut unit.chip), "");
     }
 
-    /// The practice image of open firmware behind a loop that waits at its start until the PCIe link is up.
+    /// The practice image of open firmware behind code that trains the PCIe link and waits until it is up.
     fn waits_for_a_card() -> Image {
         let mut image = crate::practice::open_image();
         let body = image.body();
         let [0x02, high, low] = body[..3] else { panic!("it begins with a jump") };
         let end = body.len() as u16;
+        // MOV DPTR,#E764; MOV A,#1C; MOVX @DPTR,A; MOV DPTR,#C659; MOV A,#01; MOVX @DPTR,A
+        let trains = [0x90, 0xE7, 0x64, 0x74, 0x1C, 0xF0, 0x90, 0xC6, 0x59, 0x74, 0x01, 0xF0];
         // MOV DPTR,#B450; MOVX A,@DPTR; CJNE A,#78 to the read; LJMP to its start
-        let waits = [0x90, 0xB4, 0x50, 0xE0, 0xB4, 0x78, 0xF9, 0x02, high, low];
+        let waits = [&trains[..], &[0x90, 0xB4, 0x50, 0xE0, 0xB4, 0x78, 0xF9, 0x02, high, low]].concat();
         let [at_high, at_low] = end.to_be_bytes();
         assert!(image.replace(asm2464::firmware::BodyOffset(0), &[0x02, at_high, at_low]));
-        Image::from_body([image.body(), &waits].concat()).unwrap()
+        Image::from_body([image.body(), &waits[..]].concat()).unwrap()
     }
 
     #[test]

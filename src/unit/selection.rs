@@ -279,7 +279,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, AnyFa
     match (matching.len(), selector) {
         (1, _) => Ok(matching.remove(0)),
         (0, None) => Err(NoUnit::now().into()),
-        (0, Some(selector)) => Err(no_match(selector, &all).into()),
+        (0, Some(selector)) => Err(no_match(selector, &all, &Sysfs::system()).into()),
         (count, None) => {
             let message = format!("{count} units are connected: {}", listed(&all));
             let error = Failure::new(SEVERAL, message);
@@ -361,12 +361,53 @@ impl NoUnit {
 /// so instead.
 fn unsearched(error: UsbError, selector: Option<&Selector>) -> AnyFailure {
     match selector {
-        Some(selector) if !meant(selector).is_empty() => no_match(selector, &[]).into(),
+        Some(selector) if other_name(&selector.to_string()).is_some() || !meant(selector).is_empty() => {
+            no_match(selector, &[], &Sysfs::system()).into()
+        }
         _ => error.into(),
     }
 }
 
-fn no_match(selector: &Selector, connected: &[UnitInfo]) -> Failure {
+/// Returns what a name is that other tools have for a device; `None` for what may be a serial number.
+fn other_name(name: &str) -> Option<&'static str> {
+    let upper = name.to_uppercase();
+    let number_of = |prefix: &str| {
+        let number = upper.strip_prefix(prefix);
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
+    };
+    let is_disk = |prefix: &str| {
+        let rest = name.strip_prefix(prefix).unwrap_or_default();
+        !rest.is_empty() && rest.len() <= 3 && rest.bytes().all(|c| c.is_ascii_lowercase())
+    };
+    if name.starts_with("/dev/") || name.starts_with(r"\\.\") {
+        Some("a device node")
+    } else if number_of("COM") {
+        Some("a serial port")
+    } else if is_disk("sd") || number_of("SG") {
+        Some("a disk")
+    } else if name.parse::<UsbId>().is_ok() {
+        Some("a USB ID, which several docks may have")
+    } else {
+        None
+    }
+}
+
+fn no_match(selector: &Selector, connected: &[UnitInfo], sysfs: &Sysfs) -> Failure {
+    let name = selector.to_string();
+    if let Some(what) = other_name(&name) {
+        let label = Kind::Device.code("asmpatch::device::other_name");
+        let is_it = |unit: &&UnitInfo| match &unit.location {
+            Location::Port(port) => sysfs.is_node_of(name.as_ref(), port),
+            Location::Virtual(_) => false,
+        };
+        return match connected.iter().find(is_it).map(|unit| unit.location.to_string()) {
+            Some(port) => {
+                let message = format!("{name} is {what}, not a unit's name; it belongs to the unit at {port}");
+                Failure::new(label, message).naming(Named::Port(port))
+            }
+            None => Failure::new(label, format!("{name} is {what}, not a unit's name")),
+        };
+    }
     let meant = meant(selector);
     let connected = if connected.is_empty() { "none".to_owned() } else { listed(connected) };
     let message = format!("no unit matches {selector}{meant} (connected: {connected})");
@@ -454,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_none() {
-        let message = |text: &str| no_match(&text.parse().unwrap(), &[]).to_string();
+        let message = |text: &str| no_match(&text.parse().unwrap(), &[], &Sysfs::system()).to_string();
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
         assert!(message("virtul").contains("did you mean `virtual`?"));
         assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
@@ -464,8 +505,49 @@ mod tests {
     fn a_port_or_a_serial_number_that_is_near_another_docks_is_never_guessed() {
         let connected = [crate::tests::unit("3-2", "LAB-08")];
         for named in ["3-1", "LAB-07"] {
-            let message = no_match(&named.parse().unwrap(), &connected).to_string();
+            let message = no_match(&named.parse().unwrap(), &connected, &Sysfs::system()).to_string();
             assert!(message.contains("3-2") && !message.contains("did you mean"), "{message}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn another_tools_name_of_a_device_is_none_and_leads_to_its_own_unit_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let sys = root.path();
+        for (port, disk, address) in [("3-1", "sda", "4"), ("3-1.2", "sdb", "5")] {
+            let unit = sys.join("devices/usb3").join(port);
+            let block = unit.join("1:0/host0/block").join(disk);
+            let folders = ["bus/usb/devices", "class/block"].map(|folder| sys.join(folder));
+            for folder in folders.iter().chain([&block]) {
+                std::fs::create_dir_all(folder).unwrap();
+            }
+            std::os::unix::fs::symlink(&unit, folders[0].join(port)).unwrap();
+            std::os::unix::fs::symlink(&block, folders[1].join(disk)).unwrap();
+            std::fs::write(unit.join("busnum"), "3\n").unwrap();
+            std::fs::write(unit.join("devnum"), format!("{address}\n")).unwrap();
+        }
+        let sysfs = Sysfs::at(sys, "/proc", "/dev");
+        let connected = ["3-1", "3-1.2"].map(|port| crate::tests::unit(port, "A"));
+        for (name, unit) in [
+            ("/dev/sda", Some("3-1")),
+            ("sdb", Some("3-1.2")),
+            ("/dev/bus/usb/003/005", Some("3-1.2")),
+            ("/dev/bus/usb/003/006", None),
+            ("/dev/sdc", None),
+            ("/dev/sg0", None),
+            ("/dev/", None),
+            ("COM3", None),
+            (r"\\.\PHYSICALDRIVE1", None),
+            ("174c:2464", None),
+        ] {
+            let error = no_match(&name.parse().unwrap(), &connected, &sysfs);
+            assert_eq!(error.code(), "asmpatch::device::other_name", "{name}");
+            let expected = unit.map(|port| Named::Port(port.to_owned()));
+            assert_eq!(error.named(), expected.into_iter().collect::<Vec<_>>(), "{name}: {error}");
+        }
+        for serial in ["COMPUTER", "sdram-1", "AAAABBBB0060", "COM"] {
+            assert_eq!(other_name(serial), None, "{serial}");
         }
     }
 

@@ -319,7 +319,6 @@ fn the_image_in_the_second_slot_is_taken_out_by_the_command_that_info_prints() {
         assert!(printed.contains(why) && !home.join("x.bin").exists(), "{printed}");
     }
     refused(home, &["info", "copy.bin", "--slot", "3"], 2);
-    refused(home, &["info", "copy.bin", "-o", "x.bin"], 2);
 }
 
 #[test]

@@ -166,6 +166,53 @@ fn terminal_line(output: &std::process::Output) -> String {
 }
 
 #[test]
+fn help_on_a_register_that_is_none_names_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (topic, near) in
+        [("pcie_link_stat", "PCIE_LINK_STATE"), ("0xB451", "PCIE_LINK_STATE"), ("b44f", "PCIE_LINK_STATE")]
+    {
+        let help = refused(folder, &["help", topic], "help::topic");
+        assert!(help.contains(&format!("\n            asmpatch help {near}\n")), "{help}");
+        good(folder, &["help", near]);
+    }
+    for topic in ["0xB450", "B450", "B212"] {
+        assert!(good(folder, &["help", topic]).contains("PCI"), "{topic}");
+    }
+}
+
+#[test]
+fn a_configuration_is_given_with_images_that_are_named() {
+    let folder = with_copy();
+    let folder = folder.path();
+    let part = fs::read(folder.join("part.bin")).unwrap();
+    fs::write(folder.join("page.bin"), &part[..0x100]).unwrap();
+    for (words, code) in [
+        (&["flash", "nope.bin", "--config-from", "page.bin", "--device", "virtual:u"][..], "file::not_found"),
+        (&["restore", "page.bin", "--device", "virtual:u"], "backup::no_copy"),
+        (&["flash", "page.bin", "--device", "virtual:u"], "image::is_flash"),
+    ] {
+        let help = refused(folder, words, code);
+        for image in ["ed4e39b", "240417"] {
+            let step = format!("\n            asmpatch flash {image} --config-from page.bin --device virtual:u\n");
+            assert!(help.contains(&step) && !help.contains("flash IMAGE"), "{help}");
+        }
+    }
+}
+
+#[test]
+fn a_backup_in_a_folder_of_its_own_is_found_as_the_printed_step_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    good(folder, &["backup", "--device", "virtual:u", "--backup-dir", "kept/here"]);
+    let listed = good(folder, &["restore", "--device", "virtual:u"]);
+    assert!(listed.contains("\nif its backups are elsewhere: `restore --backup-dir DIR`\n"), "{listed}");
+    let found = good(folder, &["restore", "--backup-dir", "kept/here", "--device", "virtual:u"]);
+    assert!(found.contains("    asmpatch restore kept/here/asmpatch-backup-"), "{found}");
+    assert!(!found.contains("elsewhere"), "{found}");
+}
+
+#[test]
 fn a_short_text_is_named_as_text() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -222,6 +269,13 @@ fn a_printed_patch_writes_where_nothing_is() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("patched.bin"), "mine").unwrap();
+    for command in ["patch", "info"] {
+        let help = refused(folder, &[command, "practice", "-o", "patched.bin"], "file::exists");
+        assert!(help.contains(&format!("\n            asmpatch {command} practice -o patched-2.bin\n")), "{help}");
+    }
+    good(folder, &["disasm", "practice", "--elf", "x.elf"]);
+    let help = refused(folder, &["disasm", "practice", "--elf", "patched.bin"], "file::exists");
+    assert!(!help.contains("free"), "{help}");
     let page = text(&run(folder, &["doctor", "--device", "virtual:u"]));
     assert!(page.contains("asmpatch patch 240417 -o patched-2.bin\n"), "{page}");
     assert!(page.contains("asmpatch flash patched-2.bin --device virtual:u\n"), "{page}");
@@ -244,6 +298,8 @@ fn what_is_set_on_a_virtual_unit_stands_below_each_verdict_with_the_command_that
     let [listed, page] = [["list", "--device", "virtual:u", "--json"], ["doctor", "--device", "virtual:u", "--json"]]
         .map(|words| set(&words));
     assert_eq!([&listed["units"][0]["set"], &page["set"]], [&serde_json::json!(["state", "speed"]); 2]);
+    let unset = line.lines().last().unwrap().trim();
+    assert_eq!([&listed["units"][0]["unset"], &page["unset"]], [unset; 2]);
     good(folder, &["virtual", "set", "state=", "speed=", "--device", "virtual:u"]);
     assert!(!text(&run(folder, &["doctor", "--device", "virtual:u"])).contains("bridge.toml sets"));
 }

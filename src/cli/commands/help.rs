@@ -3,13 +3,15 @@
 
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
-use asm2464_chip::chip::registers;
+use asm2464_chip::chip::{Register, registers};
 use clap::{Arg, Command};
 
 use crate::cli::given::context::Context;
+use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::command_tree;
-use crate::cli::words::errors::{Exit, by_code};
+use crate::cli::words::errors::{Advised, Exit, by_code};
 use crate::cli::words::invocation::Invocation;
+use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::lines;
 use crate::cli::words::{pages, print, table, terminal};
 use crate::{embedded, shell, suggest};
@@ -51,6 +53,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let topic = topic.join(" ");
+    // Addresses stand in the pages without a prefix.
+    let address = topic.strip_prefix("0x").or_else(|| topic.strip_prefix("0X")).unwrap_or(&topic).to_uppercase();
+    let address = u16::from_str_radix(&address, 16).ok().filter(|_| address.len() == 4).zip(Some(address));
+    let topic = match &address {
+        Some((_, digits)) if !pages::places(digits).is_empty() => digits.clone(),
+        _ => topic,
+    };
     let file = pages::file_of(&topic);
     if let Some(path) = embedded::pages_left_out().iter().find(|path| path.ends_with(&format!("/{file}"))) {
         let message = format!("{path} is a page of asmpatch's repository, not of the program");
@@ -69,7 +78,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         pages::show(page, &text, section, args.all)?;
         return Ok(Exit::Done);
     }
-    if places.is_empty() && registers().any(|(_, register)| register.name.eq_ignore_ascii_case(&topic)) {
+    let is_it = |register: &Register| {
+        let is_there = |at: &u16| (register.first..=register.last).contains(at);
+        register.name.eq_ignore_ascii_case(&topic) || address.as_ref().is_some_and(|(at, _)| is_there(at))
+    };
+    if places.is_empty() && registers().any(|(_, register)| is_it(register)) {
         // The page names some of them by a range.
         pages::show("chip", &pages::page("chip").unwrap_or_default(), "", args.all)?;
         return Ok(Exit::Done);
@@ -84,9 +97,20 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut names = embedded::page_names();
     names.extend(command_tree::tree().get_subcommands().map(|below| below.get_name().to_owned()));
     names.extend(by_code::codes().map(str::to_owned));
-    let meant = suggest::question(&topic, names.iter().map(String::as_str));
-    let message = format!("no command, page or error code is {topic:?}{meant}");
-    Err(Failure::new(Kind::Usage.code("asmpatch::help::topic"), message).into())
+    names.extend(registers().map(|(_, register)| register.name.to_owned()));
+    let beside = address.as_ref().and_then(|(address, _)| {
+        registers().min_by_key(|(_, register)| register.first.abs_diff(*address).min(register.last.abs_diff(*address)))
+    });
+    let near = match beside {
+        Some((_, register)) => Some(register.name),
+        None => suggest::nearest(&topic, names.iter().map(String::as_str)),
+    };
+    let meant = near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
+    let message = format!("no command, page, register or error code is {topic:?}{meant}");
+    let failure = Failure::new(Kind::Usage.code("asmpatch::help::topic"), message);
+    let Some(near) = near else { return Err(failure.into()) };
+    let step = AdvicePart::Command("if you mean that".into(), PrintedCommand::named("help").operand(near));
+    Err(Advised::with(failure, vec![step]))
 }
 
 /// Returns the long help of the command at this path, if it is one; of the program for an empty path.

@@ -51,7 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "1|2", value_parser = slot)]
     slot: Option<FlashAddress>,
 
-    /// Write the image to IMAGE: that in the slot, or the only one in an archive or an updater.
+    /// Write the image to IMAGE: that in the slot, which is the first without --slot, or the only one in an archive or an
+    /// updater.
     #[arg(short, long, value_name = "IMAGE")]
     output: Option<PathBuf>,
 

@@ -25,12 +25,13 @@ use serde::Serialize;
 
 use crate::cli::commands::doctor::Recovery;
 use crate::cli::commands::flash::SSD_LOST;
+use crate::cli::commands::virtual_unit;
 use crate::cli::given::arguments::{PatchDirs, PcapArgs, UNIT, UnitArgs};
 use crate::cli::given::context::Context;
 use crate::cli::words::errors::{self, Exit};
 use crate::cli::words::interrupt;
 use crate::cli::words::invocation::Invocation;
-use crate::cli::words::worded_step::{WordedStep, lines};
+use crate::cli::words::worded_step::{StepCommand, WordedStep, lines};
 use crate::cli::words::{advice, print, table};
 
 /// List every unit on the system: firmware, maker, link, and what is behind it.
@@ -89,6 +90,9 @@ pub(in crate::cli) struct ListedUnit {
     /// The keys of a virtual unit's bridge.toml that set it apart from a sound dock with a card; missing if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set: Vec<&'static str>,
+    /// The command that takes these keys out; missing if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unset: Option<StepCommand>,
     /// Why the firmware and what is behind the bridge could not be read.
     unread: Option<String>,
     /// What the user should know, and what to do.
@@ -101,6 +105,7 @@ pub(in crate::cli) struct ListedUnit {
 impl ListedUnit {
     /// A unit that was not asked anything.
     fn unasked(unit: UnitInfo, known_as: Option<KnownDevice>, disks: Vec<BayDisk>) -> Self {
+        let set = unit::set_keys(&unit.location);
         Self {
             known_as,
             is_named: false,
@@ -109,7 +114,8 @@ impl ListedUnit {
             firmware: unit.state.to_string(),
             behind: None,
             disks,
-            set: unit::set_keys(&unit.location),
+            unset: virtual_unit::unset_at(&set, &unit.location),
+            set,
             unread: None,
             notes: Vec::new(),
             steps: Vec::new(),

@@ -10,7 +10,6 @@ use crate::flash::fitting::{Fit, fitting};
 use crate::flash::offers;
 use crate::flash::recovery::{ImageRef, NextStep};
 use crate::flash::wanted::Wanted;
-use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_files::folder_of;
@@ -20,7 +19,6 @@ use crate::cli::commands::flash::{Choice, WritingArgs, WritingRun, unknown_in_co
 use crate::cli::given::arguments::PatchDirs;
 use crate::cli::given::context::Context;
 use crate::cli::given::image_file::{self, Wish};
-use crate::cli::words::advice_part::AdvicePart;
 use crate::cli::words::errors::{Advised, Exit};
 use crate::cli::words::print;
 use crate::cli::words::worded_step::{WordedStep, lines};
@@ -127,10 +125,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         && let Some(lacks) = backup.lacks()
     {
         let label = Kind::BadInput.code("asmpatch::backup::no_copy");
-        let shown = shell::path(folder);
-        let help = format!("give a unit this configuration with an image: `flash IMAGE --config-from {shown}`");
         let failure = Failure::new(label, format!("{} has no {lacks}", folder.display()));
-        return Err(Advised::with(failure, vec![AdvicePart::text(help)]));
+        return Err(Advised::with(failure, image_file::with_configuration(folder)));
     }
     let image = backup.firmware().map_err(|source| {
         let message = format!("the firmware in {} would not start", folder.display());
@@ -199,7 +195,10 @@ fn own_backups(beside: Vec<PathBuf>, args: &Args, context: &Context) -> Result<O
     } else {
         format!("no backup in {} is this unit's own", places.shown())
     };
-    let recovery = WordedStep::each(&own, &context.invocation.at(&attached.location));
+    let mut recovery = WordedStep::each(&own, &context.invocation.at(&attached.location));
+    if !own.iter().any(NextStep::uses_backup) {
+        recovery.push(WordedStep::lacking("if its backups are elsewhere: `restore --backup-dir DIR`"));
+    }
     Ok(OwnBackupsJson { device: attached.location.to_string(), found, recovery })
 }
 

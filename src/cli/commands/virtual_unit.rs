@@ -1,6 +1,7 @@
 //! The `asmpatch virtual` command: configures virtual units and cycles their power. `virtual_serve.rs` serves them, over
 //! sockets that only Unix has.
 
+use std::ffi::OsStr;
 #[cfg(not(unix))]
 use std::ffi::OsString;
 #[cfg(unix)]
@@ -12,6 +13,7 @@ use asm2464::{AnyFailure, Failure, Kind};
 use asm2464_dock::virtual_unit::VirtualUnit;
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::replug;
+use asm2464_host::bridge::Location;
 
 #[cfg(unix)]
 use crate::cli::commands::virtual_serve;
@@ -19,7 +21,7 @@ use crate::cli::given::context::Context;
 use crate::cli::words::errors::Exit;
 use crate::cli::words::interrupt;
 use crate::cli::words::printed_command::PrintedCommand;
-use crate::cli::words::worded_step::WordedStep;
+use crate::cli::words::worded_step::{StepCommand, WordedStep};
 
 #[cfg_attr(unix, doc = "Work with virtual units.")]
 #[cfg_attr(
@@ -93,6 +95,17 @@ pub fn run(command: &VirtualCommand, context: &Context) -> Result<Exit, AnyFailu
     }
 }
 
+/// Returns the command that takes these keys out of a virtual unit's bridge.toml.
+pub fn unset(keys: &[&str], device: &OsStr) -> PrintedCommand {
+    let set = PrintedCommand::named("virtual set").with("device", device);
+    keys.iter().fold(set, |set, key| set.operand(format!("{key}=")))
+}
+
+/// The same for `--json`; `None` if there are no keys.
+pub fn unset_at(keys: &[&str], unit: &Location) -> Option<StepCommand> {
+    (!keys.is_empty()).then(|| unset(keys, unit.to_string().as_ref()).into())
+}
+
 /// Says below a verdict what is set on the virtual units that the command named, with the command that takes it out: what
 /// looks like a fault of the unit is one of its bridge.toml.
 pub fn remind(context: &Context) {
@@ -110,8 +123,7 @@ pub fn remind(context: &Context) {
         if keys.is_empty() {
             continue;
         }
-        let set = PrintedCommand::named("virtual set").with("device", device.clone());
-        let set = keys.iter().fold(set, |set, key| set.operand(format!("{key}=")));
+        let set = unset(&keys, device);
         // A write that stopped has said it among its steps.
         if advised.contains(&set.to_string()) {
             continue;

@@ -19,7 +19,7 @@ use crate::cli::words::errors::Advised;
 use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::WordedStep;
 use crate::failure::in_file;
-use crate::fetch::{Inside, Manifest, images_in};
+use crate::fetch::{DEFAULT_IMAGE, Inside, Manifest, OPEN_IMAGE, images_in};
 use crate::file_kind::{FileKind, MAX_LOOKED_AT, unpadded};
 use crate::flash::backup::Backup;
 use crate::flash::backup_folder;
@@ -234,7 +234,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
         FileKind::Code(_) | FileKind::Body(_) => {
             let beside = path.with_extension("bin");
             let image = if beside == path { path.with_extension("image.bin") } else { beside };
-            let wrap = PrintedCommand::named("wrap").operand(path).with("output", image);
+            let wrap = PrintedCommand::named("wrap").operand(path).with("output", user_files::free_name(&image));
             vec![AdvicePart::Command("make an image of it".into(), wrap)]
         }
         FileKind::Zip | FileKind::Program => {
@@ -263,10 +263,7 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
                 return vec![AdvicePart::Command("take out the image in its second slot".into(), take)];
             }
             match Backup::of_copy(copy) {
-                Some(_) if copy.bytes().len() >= CONFIG_LEN => vec![AdvicePart::text(format!(
-                    "give a unit this configuration with an image: `flash IMAGE --config-from {}`",
-                    shell::path(path)
-                ))],
+                Some(_) if copy.bytes().len() >= CONFIG_LEN => with_configuration(path),
                 _ => vec![info],
             }
         }
@@ -298,6 +295,15 @@ pub fn advice_on(kind: &FileKind, path: &Path, wish: Wish) -> Vec<AdvicePart> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns the commands that give a unit the configuration in a copy of a flash, which has no image, with a known one.
+pub fn with_configuration(copy: &Path) -> Vec<AdvicePart> {
+    let flash = |image: &str| PrintedCommand::named("flash").operand(image).with("config_from", copy);
+    vec![
+        AdvicePart::Command("give a unit this configuration with the open firmware".into(), flash(OPEN_IMAGE)),
+        AdvicePart::Command("or with the vendor's".into(), flash(DEFAULT_IMAGE)),
+    ]
 }
 
 /// Returns the image in an archive or an updater if it is the only one, and none that asmpatch knows.

@@ -17,7 +17,7 @@ use crate::cli::words::printed_command::PrintedCommand;
 use crate::cli::words::worded_step::WordedStep;
 use crate::cli::words::{interrupt, terminal};
 use crate::fetch::{
-    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
+    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, OPEN_IMAGE, Source,
 };
 use crate::flash::backup_folder;
 use crate::flash::recovery::ImageRef;
@@ -80,9 +80,21 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
                 _ => None,
             };
             let made = made.map(|command| AdvicePart::Command("make it first".into(), command));
+            let is_write = context.invocation.subcommand() == "flash";
+            let known = match (&made, meant) {
+                (None, None) if is_write => vec![
+                    AdvicePart::text("check the name"),
+                    AdvicePart::AgainWith {
+                        purpose: "or write a known image: the open firmware",
+                        value: OPEN_IMAGE.into(),
+                    },
+                    AdvicePart::AgainWith { purpose: "or the vendor's", value: DEFAULT_IMAGE.into() },
+                ],
+                _ => Vec::new(),
+            };
             let again = meant.map(|id| AdvicePart::AgainWith { purpose: "if you mean that image", value: id.into() });
             let failure = Failure::new(Kind::BadInput.code("asmpatch::file::not_found"), message).because(cause);
-            Err(Advised::with(failure, made.into_iter().chain(again).collect()))
+            Err(Advised::with(failure, made.into_iter().chain(again).chain(known).collect()))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464::{AnyFailure, Failure, Kind, text};
+use asm2464::{AnyFailure, Failure, Kind, Named, text};
 use asm2464_files::{atomic, file};
 
 use crate::cli::words::advice_part::AdvicePart;
@@ -242,7 +242,10 @@ pub fn write(files: &[(&Path, &[u8])], input: Option<&Path>, force: bool) -> Res
             continue;
         }
         is_there = false;
-        check_output(path, input, force)?;
+        check_output(path, input, force).map_err(|failure| match free_name(files[0].0).to_str() {
+            Some(free) => failure.naming(Named::File(free.to_owned())),
+            None => failure,
+        })?;
     }
     if !is_there {
         atomic::write_all(files)?;

@@ -124,6 +124,8 @@ impl Words<'_> {
             }
             AdvicePart::Run { purpose, line } => self.run(purpose, line),
             AdvicePart::Again { purpose, id, slot, is_each } => match self.values(slot) {
+                Values::OfAnotherKind => {}
+                Values::Are(_) if *slot == "FREE" && !self.invocation.is_given(id) => {}
                 Values::Are(values) if !self.invocation.is_unknown() => {
                     let again = self.invocation.again().without(id).without("all");
                     let values =
@@ -225,7 +227,7 @@ impl Words<'_> {
         for named in self.named {
             match (slot, named) {
                 ("ID" | "IMAGE", Named::Image(value))
-                | ("COPY", Named::File(value))
+                | ("COPY" | "FREE", Named::File(value))
                 | ("PORT", Named::Port(value))
                 | ("VID:PID", Named::UsbId(value))
                 | ("DISK", Named::Disk(value))
@@ -238,7 +240,7 @@ impl Words<'_> {
         if !values.is_empty() {
             return Values::Are(values);
         }
-        if ["PLACE", "DEVICE"].contains(&slot) && !self.named.is_empty() {
+        if slot == "FREE" || ["PLACE", "DEVICE"].contains(&slot) && !self.named.is_empty() {
             return Values::OfAnotherKind;
         }
         let ids = OPERANDS.iter().find(|(name, _)| *name == slot).map(|(_, ids)| *ids).unwrap_or_default();

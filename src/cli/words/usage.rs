@@ -11,10 +11,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::words::command_tree;
 use crate::cli::words::invocation::Invocation;
+use crate::shell;
 
-/// Words that stand for a value in what asmpatch prints: `flash FILE --serial TEXT`.
-const PLACEHOLDERS: [&str; 11] =
-    ["BACKUP", "COPY", "DIR", "FILE", "ID", "IMAGE", "OUT", "PORT", "START", "TEXT", "URL"];
+/// Words that stand for a value in what asmpatch prints and in its help: `flash FILE --serial TEXT`.
+const PLACEHOLDERS: [&str; 23] = [
+    "ADDRESS", "BACKUP", "CODE", "COPY", "DIR", "ELF", "FIELD", "FILE", "FOLDER", "ID", "IMAGE", "KEY", "NAME", "OUT",
+    "PATH", "PORT", "SERIAL", "SOCKET", "START", "TEXT", "UNIT", "URL", "VALUE",
+];
 
 /// Refuses a value that only stands for one, unless a file has this name: a printed command that was copied whole would
 /// give a dock the serial number TEXT.
@@ -30,7 +33,9 @@ pub fn refuse_placeholders(invocation: &Invocation) -> Result<(), Failure> {
         let Some(text) = value.to_str() else { continue };
         let own = text.split_once('=').map_or(text, |(_, value)| value);
         let own = own.strip_prefix("virtual:").unwrap_or(own);
-        if PLACEHOLDERS.contains(&own) && Path::new(own).symlink_metadata().is_err() {
+        // As the help has it: <TEXT>, FILE|ID.
+        let word = own.strip_prefix('<').and_then(|own| own.strip_suffix('>')).unwrap_or(own);
+        if word.split('|').all(|word| PLACEHOLDERS.contains(&word)) && Path::new(own).symlink_metadata().is_err() {
             let label = Kind::Usage.code("asmpatch::usage::placeholder");
             return Err(Failure::new(label, format!("{own} in {text:?} stands for a value, and is no file's name")));
         }
@@ -47,6 +52,32 @@ const MEANT: [(&str, &[&str]); 5] = [
     ("restore", &["recover", "revert", "rollback", "undo"]),
 ];
 
+/// What people type for `--device`, as other tools name a device's port.
+const MEANT_DEVICE: [&str; 8] = ["-d", "-p", "--bus", "--dev", "--dock", "--port", "--unit", "--usb"];
+
+/// Returns the tip of such an option: the same command line with `--device`, if the command has it.
+fn device_tip(option: &str, words: &[OsString]) -> Option<String> {
+    let names_one = words.iter().any(|word| word.to_str().is_some_and(|word| option_of(word) == "--device"));
+    if names_one || !MEANT_DEVICE.contains(&option) {
+        return None;
+    }
+    let at = words.iter().position(|word| word.to_str().is_some_and(|word| option_of(word) == option))?;
+    let mut meant = words.to_vec();
+    let word = words[at].to_string_lossy().into_owned();
+    meant[at] = match word.split_once('=') {
+        Some((_, value)) => format!("--device={value}").into(),
+        None => "--device".into(),
+    };
+    let run = Invocation::parse(meant.clone()).ok()?;
+    let meant: Vec<String> = meant.iter().skip(1).map(shell::word).collect();
+    run.is_given("device").then(|| format!("a unit is named by its port with --device: 'asmpatch {}'", meant.join(" ")))
+}
+
+/// The option in a word, without its value.
+fn option_of(word: &str) -> &str {
+    word.split_once('=').map_or(word, |(option, _)| option)
+}
+
 /// Replaces clap's tips about an unknown option, which may be usage errors themselves: to give the option behind `--` helps
 /// only where the command takes it as a value. Says which commands have the option. A command line that lacks something
 /// gets the first example of its command's help.
@@ -59,7 +90,13 @@ pub fn with_tips(mut error: clap::Error, words: &[OsString]) -> clap::Error {
         ErrorKind::UnknownArgument => {
             let Some(option) = text(ContextKind::InvalidArg) else { return error };
             error.remove(ContextKind::Suggested);
-            tips(&option, words)
+            match device_tip(&option, words) {
+                Some(tip) => {
+                    error.remove(ContextKind::SuggestedArg);
+                    vec![tip]
+                }
+                None => tips(&option, words),
+            }
         }
         ErrorKind::InvalidSubcommand => {
             let typed = text(ContextKind::InvalidSubcommand).unwrap_or_default();
@@ -176,6 +213,13 @@ mod tests {
             ("asmpatch xdata B450", "tip: as in 'asmpatch xdata read 0xB450'"),
             ("asmpatch xdata read 0x7000 --length 4", "tip: as in 'asmpatch xdata read "),
             ("asmpatch virtual set", "tip: as in 'asmpatch virtual set power-loss-after=70000 --device virtual:u'"),
+            (
+                "asmpatch doctor --port 3-1",
+                "tip: a unit is named by its port with --device: 'asmpatch doctor --device 3-1'",
+            ),
+            ("asmpatch flash f.bin -d 3-1 --yes", "--device: 'asmpatch flash f.bin --device 3-1 --yes'"),
+            ("asmpatch list --port=3-1", "--device: 'asmpatch list --device=3-1'"),
+            ("asmpatch download -p 240417", "tip: as in 'asmpatch download"),
             ("asmpatch install ed4e39b", "tip: you may mean 'asmpatch flash'"),
             ("asmpatch dump", "tip: you may mean 'asmpatch backup'"),
             ("asmpatch status", "tip: you may mean 'asmpatch doctor --fix'"),
@@ -201,6 +245,11 @@ mod tests {
             "list --device virtual:DIR",
             "doctor --device PORT",
             "patch 240417 -o OUT",
+            "config set serial=<TEXT> --device virtual:a",
+            "config set serial=VALUE --device virtual:a",
+            "flash f.bin --serial SERIAL",
+            "flash FILE|ID",
+            "backup -o FOLDER",
         ] {
             let run = Invocation::parse(["asmpatch"].into_iter().chain(line.split(' '))).unwrap();
             assert_eq!(refuse_placeholders(&run).unwrap_err().code(), "asmpatch::usage::placeholder", "{line}");

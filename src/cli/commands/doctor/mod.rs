@@ -35,6 +35,7 @@ use serde::Serialize;
 
 use self::fix::plan::Finding;
 pub(in crate::cli) use self::recovery::Recovery;
+use crate::cli::commands::virtual_unit;
 use crate::cli::given::context::Context;
 use crate::cli::given::{image_file, user_files};
 use crate::cli::words::errors::Exit;
@@ -217,6 +218,9 @@ pub(in crate::cli) struct DoctorJson {
     /// The keys of a virtual unit's bridge.toml that set it apart from a sound dock with a card; missing if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set: Vec<&'static str>,
+    /// The command that takes these keys out; missing if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unset: Option<StepCommand>,
     /// The heading of its page.
     #[serde(skip)]
     heading: String,
@@ -316,6 +320,7 @@ fn look(args: &Args, context: &Context, is_shown: bool) -> Result<Vec<DoctorJson
         let invocation = context.invocation.at(&facts.unit.location);
         document.take_out = take_out(unit::set_faults(&facts.unit.location), &invocation);
         document.set = unit::set_keys(&facts.unit.location);
+        document.unset = virtual_unit::unset_at(&document.set, &facts.unit.location);
         for (topic, keys) in DECIDE {
             let set = document.set.iter().copied().filter(|key| keys.contains(key)).collect();
             document.decided.extend(take_out(set, &invocation).map(|step| (topic, step)));

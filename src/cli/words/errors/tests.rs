@@ -217,6 +217,7 @@ fn a_command_of_the_table_is_data_that_parses_and_no_text_has_one_but_a_page() {
         "KEY=VALUE",
         "OUT",
         "ORIGINAL",
+        "FREE",
     ];
     for entry in entries() {
         for part in entry.advice {

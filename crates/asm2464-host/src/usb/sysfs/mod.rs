@@ -131,6 +131,22 @@ impl Sysfs {
         Some(register as u16)
     }
 
+    /// Whether a device node belongs to the unit, as in `/dev/sda`, `/dev/sg0` or `/dev/bus/usb/003/004`; or a disk's or
+    /// another device's bare name. A link counts as what it points to.
+    pub fn is_node_of(&self, node: &Path, port: &PortPath) -> bool {
+        let node = node.canonicalize().unwrap_or_else(|_| node.to_owned());
+        if let Ok(usb) = node.strip_prefix("/dev/bus/usb") {
+            let mut numbers = usb.iter().map(|number| number.to_str()?.parse::<u8>().ok());
+            let named = numbers.next().flatten().zip(numbers.next().flatten());
+            return named.is_some() && named == self.address(port);
+        }
+        let (Some(name), Ok(unit)) = (node.file_name(), self.device(port).canonicalize()) else { return false };
+        ["block", "scsi_generic", "tty", "usbmisc"].iter().any(|class| {
+            let device = self.sys.join("class").join(class).join(name).canonicalize();
+            device.is_ok_and(|device| device.starts_with(&unit))
+        })
+    }
+
     /// Number of the unit's bus, and its address on it.
     pub fn address(&self, port: &PortPath) -> Option<(u8, u8)> {
         let number = |file: &str| line(&self.device(port).join(file))?.parse().ok();

@@ -113,7 +113,8 @@ pub(in crate::cli::words::errors) const ENTRIES: &[ErrorEntry] = entries![
         ("no firmware archive is that large; unpack it" {", and give the image with {}" if "from" "FILE.bin"});
     "asmpatch::file::address",
         "fetch it first: `download ID --from URL`. The digest decides whether it is that image";
-    "asmpatch::file::exists", ("name another file" {", or replace it with {}" if "force"});
+    "asmpatch::file::exists", (
+        "name another file" {", or replace it with {}" if "force"} {"with a name that is free" "output" "FREE"});
     "asmpatch::file::folder", "name the file in it";
     "asmpatch::file::input_is_output", ("the original would be lost: name another file" {" after {}" if "output" ""});
     "asmpatch::file::irregular",

@@ -161,6 +161,10 @@ pub(in crate::cli::words::errors) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::other_chip" | "asmpatch::usb::other_chip", (
         "its commands are not an ASM2464PD's, so nothing is sent to it, whatever options are given"
         ["see port paths and serial numbers of units" "list"]);
+    "asmpatch::device::other_name", (
+        {"{} takes a port path as in 3-1.2, a serial number, or `virtual:DIR`" if "device" ""}
+        {"name the dock by its port" each "device" "PORT"}
+        ["see port paths and serial numbers" "list"]);
     "asmpatch::device::several",
         {"name the one that you mean" each "device" "PORT"};
     "asmpatch::device::tunnelled", (

@@ -13,7 +13,7 @@ use derive_more::Display;
 
 use super::access::UnitBlocks;
 use super::backup_folder::FiledBackup;
-use super::identity::{UnitIdentity, is_nobodys, is_placeholder};
+use super::identity::{UnitIdentity, Usb4Identity, is_nobodys, is_placeholder};
 use crate::practice;
 use crate::unit::facts::differing;
 
@@ -76,98 +76,144 @@ pub fn fitting(
     filed: &[FiledBackup],
     connected: &[UnitInfo],
 ) -> Vec<FittingBackup> {
-    let device = unit.location.to_string();
-    let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
-    let shown = UnitIdentity::shown_by(unit).own().serial;
-    // The unit may have started before its flash was written, so both serial numbers count.
-    let has_serial =
-        |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
-
-    // The units with this serial number, and those that were backed up at this port, by what tells them apart.
-    let mut is_serial_known = false;
-    let mut usb4_of_serial = BTreeSet::new();
-    let mut units_here = BTreeSet::new();
-    for backup in filed {
-        let theirs = backup.identity();
-        if has_serial(&theirs) {
-            is_serial_known = true;
-            usb4_of_serial.extend(backup.given_identity().usb4);
-        }
-        if backup.unit.device == device {
-            units_here.insert(theirs.usb4.ok_or(theirs.serial));
-        }
-    }
-    let is_elsewhere = |serial: &str| {
-        let mut others = connected.iter().filter(|other| other.location != unit.location);
-        others.any(|other| other.state != BridgeState::OpenFirmware && other.serial() == serial)
-    };
-    let is_shared = |serial: &String| usb4_of_serial.len() > 1 || is_placeholder(serial) || is_elsewhere(serial);
-    // If a unit already shows the number that this run gives it, an earlier run wrote that number and stopped. The
-    // unit's backup is older and has another number.
-    let is_given = shown.is_some() && shown.as_deref() == given;
-    let was_stopped = is_given && units_here.len() <= 1 && !is_serial_known;
-
-    // The serial numbers that go with the unit's USB4 identity. A unit that got another number has two; three are those
-    // of several units.
-    let mut numbers: BTreeSet<Option<String>> = [own.serial.clone()].into();
-    let of_unit = filed.iter().map(FiledBackup::identity).filter(|theirs| theirs.usb4 == own.usb4);
-    numbers.extend(of_unit.map(|theirs| theirs.serial));
-    numbers.remove(&None);
-    let is_earlier = |serial: &str| numbers.len() <= 2 && !is_placeholder(serial) && !is_elsewhere(serial);
-
-    // The dock may have been moved to another port.
-    let is_lost = unit.state == BridgeState::BootLoader && is_nobodys(unit.serial());
-    let mut found = Vec::new();
-    for backup in filed {
-        let theirs = backup.identity();
-        let has_identity = theirs.serial.is_some() || theirs.usb4.is_some();
-        let is_from_here = backup.unit.device == device;
-        let fit = match (own.usb4, theirs.usb4) {
-            (Some(one), Some(other)) if one == other => {
-                match differing(own.serial.as_deref(), theirs.serial.as_deref()) {
-                    Some((now, earlier)) => {
-                        let is_before = is_from_here || backup.later_serials.iter().any(|later| later == now);
-                        if is_before && is_earlier(earlier) { Fit::Certain } else { Fit::OtherSerial }
-                    }
-                    None => Fit::Certain,
-                }
-            }
-            // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
-            (Some(_), Some(_)) => continue,
-            _ if has_serial(&theirs) => {
-                if theirs.serial.as_ref().is_some_and(is_shared) {
-                    Fit::SharedSerial
-                } else {
-                    Fit::Certain
-                }
-            }
-            // Another serial number excludes nothing: an earlier write may have given the unit a new one.
-            _ if !is_from_here => {
-                let is_new_board = given.is_some() && theirs.serial.as_deref() != given;
-                if !is_lost || !has_identity || is_new_board || is_connected(backup, unit, connected) {
-                    continue;
-                }
-                Fit::Unconnected
-            }
-            _ if was_stopped => Fit::Certain,
-            _ => Fit::PortOnly,
-        };
-        let is_boot_loader = unit.state == BridgeState::BootLoader;
-        let now = if is_boot_loader { shown.clone() } else { own.serial.clone() };
-        let is_replaced = differing(now, backup.given_identity().serial).is_some();
-        let fitting = FittingBackup {
-            filed: backup.clone(),
-            fit,
-            has_identity,
-            replaces_serial: is_replaced && (is_boot_loader || fit != Fit::Certain),
-        };
-        let rank = (fit, !is_from_here, Reverse(backup.written), backup.folder.clone());
-        found.push((rank, fitting));
-    }
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let mut found: Vec<FittingBackup> = found.into_iter().map(|(_, fitting)| fitting).collect();
+    let evidence = Evidence::of(unit, blocks, given, filed, connected);
+    let mut found: Vec<FittingBackup> = filed.iter().filter_map(|backup| evidence.fitting(backup)).collect();
+    found.sort_by_cached_key(|backup| {
+        let filed = &backup.filed;
+        (backup.fit, !evidence.is_from_here(filed), Reverse(filed.written), filed.folder.clone())
+    });
     keep_few_unconnected(&mut found);
     found
+}
+
+/// What a unit shows of its identity, and what backups and other units have of it.
+struct Evidence<'a> {
+    unit: &'a UnitInfo,
+    connected: &'a [UnitInfo],
+    /// The serial number that the user gives the unit.
+    given: Option<&'a str>,
+    device: String,
+    own: UnitIdentity,
+    /// The serial number that the unit shows. It may have started before its flash was written, so both numbers count.
+    shown: Option<String>,
+    /// Whether a backup has one of the two.
+    is_serial_known: bool,
+    /// The USB4 identities of the backups that have one of the two.
+    usb4_of_serial: BTreeSet<Usb4Identity>,
+    /// Number of units that were backed up at the unit's port.
+    units_here: usize,
+    /// The serial numbers that go with the unit's USB4 identity. A unit that got another number has two; three are those of
+    /// several units.
+    numbers: BTreeSet<String>,
+}
+
+impl<'a> Evidence<'a> {
+    fn of(
+        unit: &'a UnitInfo,
+        blocks: &UnitBlocks,
+        given: Option<&'a str>,
+        filed: &[FiledBackup],
+        connected: &'a [UnitInfo],
+    ) -> Self {
+        let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
+        let numbers = own.serial.iter().cloned().collect();
+        let mut evidence = Self {
+            unit,
+            connected,
+            given,
+            device: unit.location.to_string(),
+            own,
+            shown: UnitIdentity::shown_by(unit).own().serial,
+            is_serial_known: false,
+            usb4_of_serial: BTreeSet::new(),
+            units_here: 0,
+            numbers,
+        };
+        // By what tells them apart.
+        let mut units_here = BTreeSet::new();
+        for backup in filed {
+            let theirs = backup.identity();
+            if evidence.has_serial(&theirs) {
+                evidence.is_serial_known = true;
+                evidence.usb4_of_serial.extend(backup.given_identity().usb4);
+            }
+            if theirs.usb4 == evidence.own.usb4 {
+                evidence.numbers.extend(theirs.serial.clone());
+            }
+            if evidence.is_from_here(backup) {
+                units_here.insert(theirs.usb4.ok_or(theirs.serial));
+            }
+        }
+        evidence.units_here = units_here.len();
+        evidence
+    }
+
+    /// Returns the backup with what it may be to the unit; `None` if it is another one's.
+    fn fitting(&self, backup: &FiledBackup) -> Option<FittingBackup> {
+        let theirs = backup.identity();
+        let has_identity = theirs.serial.is_some() || theirs.usb4.is_some();
+        let fit = match (self.own.usb4, theirs.usb4) {
+            (Some(one), Some(other)) if one == other => self.fit_by_usb4(backup, &theirs),
+            // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
+            (Some(_), Some(_)) => return None,
+            _ if self.has_serial(&theirs) && theirs.serial.as_ref().is_some_and(|serial| self.is_shared(serial)) => {
+                Fit::SharedSerial
+            }
+            _ if self.has_serial(&theirs) => Fit::Certain,
+            // Another serial number excludes nothing: an earlier write may have given the unit a new one.
+            _ if self.is_from_here(backup) && self.was_stopped() => Fit::Certain,
+            _ if self.is_from_here(backup) => Fit::PortOnly,
+            _ if has_identity && self.may_be_moved(backup, &theirs) => Fit::Unconnected,
+            _ => return None,
+        };
+        let is_boot_loader = self.unit.state == BridgeState::BootLoader;
+        let now = if is_boot_loader { &self.shown } else { &self.own.serial };
+        let is_replaced = differing(now.clone(), backup.given_identity().serial).is_some();
+        let replaces_serial = is_replaced && (is_boot_loader || fit != Fit::Certain);
+        Some(FittingBackup { filed: backup.clone(), fit, has_identity, replaces_serial })
+    }
+
+    /// How well a backup with the unit's USB4 identity fits.
+    fn fit_by_usb4(&self, backup: &FiledBackup, theirs: &UnitIdentity) -> Fit {
+        let Some((now, earlier)) = differing(self.own.serial.as_ref(), theirs.serial.as_ref()) else {
+            return Fit::Certain;
+        };
+        let is_before = self.is_from_here(backup) || backup.later_serials.contains(now);
+        let is_earlier = self.numbers.len() <= 2 && !is_placeholder(earlier) && !self.is_elsewhere(earlier);
+        if is_before && is_earlier { Fit::Certain } else { Fit::OtherSerial }
+    }
+
+    fn is_from_here(&self, backup: &FiledBackup) -> bool {
+        backup.unit.device == self.device
+    }
+
+    fn has_serial(&self, theirs: &UnitIdentity) -> bool {
+        theirs.serial.is_some() && (theirs.serial == self.own.serial || theirs.serial == self.shown)
+    }
+
+    fn is_shared(&self, serial: &str) -> bool {
+        self.usb4_of_serial.len() > 1 || is_placeholder(serial) || self.is_elsewhere(serial)
+    }
+
+    /// Whether another unit shows this number from its block 0.
+    fn is_elsewhere(&self, serial: &str) -> bool {
+        let mut others = self.connected.iter().filter(|other| other.location != self.unit.location);
+        others.any(|other| other.state != BridgeState::OpenFirmware && other.serial() == serial)
+    }
+
+    /// Whether the unit already shows the number that this run gives it: an earlier run wrote that number and stopped. The
+    /// unit's backup is older and has another number.
+    fn was_stopped(&self) -> bool {
+        let is_given = self.shown.is_some() && self.shown.as_deref() == self.given;
+        is_given && self.units_here <= 1 && !self.is_serial_known
+    }
+
+    /// Whether the unit has lost its configuration, and may be the dock of this backup at another port.
+    fn may_be_moved(&self, backup: &FiledBackup, theirs: &UnitIdentity) -> bool {
+        let is_lost = self.unit.state == BridgeState::BootLoader && is_nobodys(self.unit.serial());
+        let is_new_board = self.given.is_some() && theirs.serial.as_deref() != self.given;
+        is_lost && !is_new_board && !is_connected(backup, self.unit, self.connected)
+    }
 }
 
 /// Leaves the newest backup of each dock that is not connected, and of few docks: no more are worth asking about.

@@ -15,13 +15,16 @@ use crate::unit::facts::differing;
 const SERIAL_BYTES: usize = 6;
 const UNIQUE_ID_BYTES: usize = 5;
 
+/// The bytes of block 1 that make a unit's USB4 identity.
+pub type Usb4Identity = [u8; USB4.end - USB4.start];
+
 /// Identity of a unit in its configuration blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitIdentity {
     /// Block 0's serial number.
     pub serial: Option<String>,
     /// Block 1's USB4 identity.
-    pub usb4: Option<[u8; USB4.end - USB4.start]>,
+    pub usb4: Option<Usb4Identity>,
 }
 
 impl UnitIdentity {

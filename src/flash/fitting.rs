@@ -558,6 +558,63 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_the_user_names_beside_the_image_counts_unless_it_fits_already_or_is_another_units() {
+        let [known_zero, known_one] = known_blocks().map(|block| *block.bytes());
+        let add = |unit: &UnitInfo, own: UnitBlocks, blocks: [BlockBytes; 2], backups: &[FittingBackup]| {
+            let mut backups = backups.to_vec();
+            add_named(&mut backups, unit, &own, &filed("named", "9-9", blocks));
+            backups.into_iter().map(|found| (found.fit, found.has_identity, found.replaces_serial)).collect::<Vec<_>>()
+        };
+        let lost = boot_loader("3-1", "000000000000");
+        let named = [block_zero("A"), block_one(1)];
+        assert_eq!(add(&lost, [None, None], named, &[]), [(Fit::Named, true, false)]);
+        for (blocks, has_identity) in
+            [([block_zero("A"), known_one], true), ([known_zero, block_one(1)], true), ([known_zero, known_one], false)]
+        {
+            assert_eq!(add(&lost, [None, None], blocks, &[]), [(Fit::Named, has_identity, false)]);
+        }
+        let found = |folder: &str| {
+            let filed = filed(folder, "3-1", named);
+            FittingBackup { filed, fit: Fit::PortOnly, has_identity: true, replaces_serial: true }
+        };
+        let port = (Fit::PortOnly, true, true);
+        assert_eq!(add(&lost, [None, None], named, &[found("named")]), [port]);
+        assert_eq!(add(&lost, [None, None], named, &[found("other")]), [port, (Fit::Named, true, false)]);
+        // The number that the boot loader shows would be replaced; that in a block can be read, and is in the backup then.
+        assert_eq!(add(&boot_loader("3-1", "B"), [None, None], named, &[]), [(Fit::Named, true, true)]);
+        assert_eq!(add(&boot_loader("3-1", "A"), [None, None], named, &[]), [(Fit::Named, true, false)]);
+        let own = [Some(block_zero("B")), Some(block_one(1))];
+        assert_eq!(add(&unit("3-1", "B"), own, named, &[]), [(Fit::Named, true, false)]);
+        assert_eq!(add(&unit("3-1", "B"), own, [block_zero("A"), block_one(2)], &[]), []);
+    }
+
+    #[test]
+    fn a_dock_is_connected_if_a_unit_shows_its_number_or_none_at_its_port() {
+        let all = [filed("a", "3-7", [block_zero("A"), block_one(1)])];
+        let blank = boot_loader("3-2", "000000000000");
+        let is_offered = |other: UnitInfo| {
+            let found = fitting(&blank, &[None, None], None, &all, &[blank.clone(), other]);
+            found.iter().any(|found| found.fit == Fit::Unconnected)
+        };
+        let open = |port: &str, serial: &str| UnitInfo { state: BridgeState::OpenFirmware, ..unit(port, serial) };
+        for (other, expected) in [
+            (unit("3-9", "A"), false),
+            (open("3-7", "chip's"), false),
+            (boot_loader("3-7", "000000000000"), false),
+            (unit("3-7", "B"), true),
+            (open("3-9", "chip's"), true),
+            (boot_loader("3-9", "000000000000"), true),
+        ] {
+            assert_eq!(is_offered(other.clone()), expected, "{other:?}");
+        }
+        // A backup without a number is not connected because the unit has none, either.
+        let mut nameless = filed("a", "3-7", [[0xFF; 128], block_one(1)]);
+        nameless.unit.serial = blank.serial().to_owned();
+        let found = fitting(&blank, &[None, None], None, &[nameless], std::slice::from_ref(&blank));
+        assert_eq!(named(found), [("a".to_owned(), Fit::Unconnected)]);
+    }
+
+    #[test]
     fn the_practice_image_has_no_line_to_leave_or_to_come_to() {
         let version = FirmwareVersion([0x24, 4, 0x17, 0x84, 0, 0]);
         let other = FirmwareVersion([0x24, 4, 0x17, 0x85, 0, 0]);

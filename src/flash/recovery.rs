@@ -542,6 +542,185 @@ mod tests {
         }
     }
 
+    /// Names a step: what for, and the act with its permissions.
+    fn named(step: &NextStep) -> String {
+        let act = match &step.act {
+            Act::Again { permissions, blocks_from, backup, .. } => {
+                format!("again {permissions:?} {blocks_from:?} {backup:?}")
+            }
+            Act::Restore { permissions, backs_up, .. } => format!("restore {permissions:?} {backs_up}"),
+            act => format!("{act:?}"),
+        };
+        format!("{:?}: {act}", step.why)
+    }
+
+    #[test]
+    fn each_state_that_a_stop_leaves_has_its_ways_out() {
+        let later = LaterCommands {
+            now: vec![Permission::Unproven],
+            again: vec![Permission::OtherLine],
+            with_blocks: vec![Permission::Unproven, Permission::OtherLine],
+            ..LaterCommands::default()
+        };
+        let offer = |only_if: bool| NextStep {
+            only_if: only_if.then(|| {
+                let filed = crate::flash::fitting::tests::sample_filed();
+                let fit = crate::flash::fitting::Fit::PortOnly;
+                FittingBackup { filed, fit, has_identity: true, replaces_serial: false }
+            }),
+            ..NextStep::new(Why::WithBlocks, Act::Doctor)
+        };
+        let failing = |error: FlashError, backup: bool, writes, left, change: &dyn Fn(&mut WrittenUnit)| {
+            let mut unit = WrittenUnit { left, later: later.clone(), ..written("3-1") };
+            if backup {
+                (unit.backup, unit.restoring) = (Some("b".into()), Some(Vec::new()));
+            }
+            unit.invoked = Arc::new(InvokedCommand { writes, ..(*unit.invoked).clone() });
+            change(&mut unit);
+            let steps = FlashFailure::new(error, unit, BackupFirst::AsGiven).steps;
+            steps.iter().map(named).collect::<Vec<_>>().join("; ")
+        };
+        let steps = |backup, writes, left| failing(failure(Kind::Device), backup, writes, left, &|_| ());
+        let (replug, find) = ("GoOn: Hands(Replug)", "GoBack: Hands(FindBackup)");
+        let now = "GoOn: again [Unproven] None AsGiven";
+        for left in [StoppedState::Verified, StoppedState::Restarted, StoppedState::OtherIdentity] {
+            assert_eq!(steps(true, Writes::Image, left), format!("{replug}; See: List; OrGoBack: restore [] true"));
+            assert_eq!(steps(false, Writes::Fields, left), format!("{replug}; See: List"));
+        }
+        for left in [StoppedState::Untouched, StoppedState::Unprotected] {
+            for writes in [Writes::Image, Writes::Fields, Writes::Backup] {
+                assert_eq!(steps(true, writes, left), now, "{left:?} {writes:?}");
+            }
+        }
+        let protected = |left| failing(FlashError::Protected, true, Writes::Image, left, &|_| ());
+        assert_eq!((protected(StoppedState::Untouched), &*protected(StoppedState::Unprotected)), (String::new(), now));
+        for left in [StoppedState::Incomplete, StoppedState::Complete, StoppedState::BootLoader] {
+            let go_on = "GoOn: again [Unproven, OtherLine] Some(\"b\") No; OrGoBack: restore [] false";
+            assert_eq!(steps(true, Writes::Image, left), go_on, "{left:?}");
+            assert_eq!(steps(false, Writes::Image, left), "GoOn: again [OtherLine] None No", "{left:?}");
+            let set = "SetAgain: again [Unproven] None AsGiven";
+            assert_eq!(steps(true, Writes::Fields, left), format!("GoBack: restore [] false; {set}"));
+            assert_eq!(steps(false, Writes::Fields, left), format!("{find}; {set}"));
+            assert_eq!(
+                steps(true, Writes::Backup, left),
+                "GoOn: again [OtherLine] None No; OrGoBack: restore [] false"
+            );
+        }
+        let unproven = "GoOn: again [Unproven, OtherLine] Some(\"b\") AsGiven; OrGoBack: restore [] true";
+        assert_eq!(steps(true, Writes::Image, StoppedState::Unproven), unproven);
+
+        // What earlier backups offer comes in the place of a way without blocks, unless this run has made one or was given
+        // some. What is a question comes last.
+        let stopped = |writes, change: &dyn Fn(&mut WrittenUnit)| {
+            let with_offers = |unit: &mut WrittenUnit| {
+                unit.offers = vec![offer(true), offer(false)];
+                change(unit);
+            };
+            failing(failure(Kind::Device), false, writes, StoppedState::Incomplete, &with_offers)
+        };
+        let offered = "WithBlocks: Doctor";
+        assert_eq!(stopped(Writes::Image, &|_| ()), format!("{offered}; {offered}"));
+        let doubtful = |unit: &mut WrittenUnit| unit.offers.truncate(1);
+        assert_eq!(stopped(Writes::Image, &doubtful), format!("GoOn: again [OtherLine] None No; {offered}"));
+        let set = "SetAgain: again [Unproven] None AsGiven";
+        assert_eq!(stopped(Writes::Fields, &|_| ()), format!("{offered}; {set}"));
+        assert_eq!(stopped(Writes::Fields, &doubtful), format!("{find}; {offered}; {set}"));
+        let backed_up = |unit: &mut WrittenUnit| unit.backup = Some("b".into());
+        let alone = "GoOn: again [Unproven, OtherLine] Some(\"b\") No";
+        assert_eq!(stopped(Writes::Image, &backed_up), alone);
+        let named_blocks = |unit: &mut WrittenUnit| {
+            unit.invoked = Arc::new(InvokedCommand { names_blocks: true, ..(*unit.invoked).clone() });
+        };
+        assert_eq!(stopped(Writes::Image, &named_blocks), "GoOn: again [OtherLine] None No");
+        let both = |unit: &mut WrittenUnit| {
+            backed_up(unit);
+            named_blocks(unit);
+        };
+        assert_eq!(stopped(Writes::Image, &both), "GoOn: again [OtherLine] None No");
+        // A command that makes no backup makes none later.
+        let without = |unit: &mut WrittenUnit| {
+            unit.left = StoppedState::Untouched;
+            unit.invoked = Arc::new(InvokedCommand { backs_up: false, ..(*unit.invoked).clone() });
+        };
+        assert_eq!(stopped(Writes::Image, &without), "GoOn: again [Unproven] None No");
+    }
+
+    fn failure(kind: Kind) -> FlashError {
+        Failure::new(kind.code("asmpatch::test"), "it stopped").into()
+    }
+
+    #[test]
+    fn faults_that_are_set_for_a_virtual_unit_are_taken_out_first_if_they_may_be_why_it_failed() {
+        let first = |kind: Kind, set_faults: &[&'static str]| {
+            let unit = WrittenUnit { set_faults: set_faults.to_vec(), ..written("virtual:u") };
+            FlashFailure::new(failure(kind), unit, BackupFirst::AsGiven).steps.remove(0).act
+        };
+        for kind in [Kind::Gone, Kind::NoAnswer, Kind::Short, Kind::Rejected, Kind::Wire, Kind::Device] {
+            assert_eq!(first(kind, &["mute"]), Act::TakeOut(vec!["mute"]), "{kind:?}");
+            assert_ne!(first(kind, &[]), Act::TakeOut(Vec::new()), "{kind:?}");
+        }
+        assert_ne!(first(Kind::System, &["mute"]), Act::TakeOut(vec!["mute"]));
+    }
+
+    #[test]
+    fn a_program_takes_a_step_only_if_it_needs_no_answer_no_value_and_no_hands() {
+        let of = |why: Why, act: Act| NextStep::new(why, act).applicability();
+        let again = |permissions: &[Permission], backup| Act::Again {
+            permissions: permissions.to_vec(),
+            serial: None,
+            blocks_from: None,
+            backup,
+        };
+        let agreed = [Permission::Unproven, Permission::CloneIdentity(crate::flash::consent::Waiver::Serial)];
+        let certain = [Permission::Unproven, Permission::OtherLine];
+        let restore = |permissions: &[Permission]| Act::Restore {
+            folder: "b".into(),
+            permissions: permissions.to_vec(),
+            backs_up: true,
+        };
+        let flash = |permissions: &[Permission]| Act::Flash {
+            image: ImageRef::Known("open".to_owned()),
+            permissions: permissions.to_vec(),
+            blocks_from: None,
+            backs_up: true,
+        };
+        assert_eq!(of(Why::GoOn, Act::Hands(Hands::Replug)), Applicability::Hands);
+        assert_eq!(of(Why::GoOn, again(&agreed, BackupFirst::Elsewhere)), Applicability::NeedsValue);
+        for (act, expected) in [
+            (again(&certain, BackupFirst::AsGiven), Applicability::Certain),
+            (again(&agreed, BackupFirst::AsGiven), Applicability::IfYes),
+            (restore(&certain), Applicability::Certain),
+            (restore(&agreed), Applicability::IfYes),
+            (flash(&certain), Applicability::Certain),
+            (flash(&agreed), Applicability::IfYes),
+            (Act::Doctor, Applicability::Certain),
+        ] {
+            assert_eq!(of(Why::GoOn, act.clone()), expected, "{act:?}");
+        }
+        for why in [Why::KeepsSerial, Why::NewBoard, Why::OrGoOn, Why::OrGoBack, Why::OrOtherImage] {
+            assert_eq!(of(why.clone(), Act::Doctor), Applicability::IfYes, "{why:?}");
+        }
+        let list = NextStep::new(Why::SeeBackups, Act::Backups);
+        assert!(!list.is_sure() && list.uses_backup() && NextStep::new(Why::See, Act::List).is_sure());
+    }
+
+    #[test]
+    fn a_number_that_was_drawn_yields_to_that_in_a_backups_blocks() {
+        let serial = |yields, blocks: bool| {
+            let text = "LAB-07".to_owned();
+            let later = LaterCommands { serial: Some(ChosenSerial { text, yields }), ..LaterCommands::default() };
+            let act = match blocks {
+                true => later.with_blocks_from("b".into(), BackupFirst::No),
+                false => later.again(BackupFirst::No),
+            };
+            let Act::Again { serial, blocks_from, .. } = act else { panic!("{act:?}") };
+            assert_eq!(blocks_from.is_some(), blocks);
+            serial.is_some()
+        };
+        assert_eq!((serial(true, false), serial(true, true)), (true, false));
+        assert_eq!((serial(false, false), serial(false, true)), (true, true));
+    }
+
     #[test]
     fn a_unit_that_is_silent_at_a_port_is_plugged_in_again_before_any_command() {
         let step = |location: &str, kind: Kind| {

@@ -1,6 +1,7 @@
 //! Backups in folders.
 
 use asm2464::Coded as _;
+use asm2464::digest::to_hex;
 
 use super::super::backup::tests::sample_backup;
 use super::*;
@@ -81,6 +82,30 @@ fn later_serial_numbers_are_neither_read_nor_written_through_a_link() {
     assert_eq!(describe(&folder).unwrap().later_serials, [""; 0]);
     assert_eq!(note_later_serial(&folder, "LAB-08").unwrap_err().code(), "asm2464::file::write");
     assert_eq!(fs::read(other).unwrap(), b"LAB-07\n");
+}
+
+#[test]
+fn a_backup_is_named_by_the_digits_in_its_folders_name_or_by_more_of_them_or_by_its_content() {
+    let home = tempfile::tempdir().unwrap();
+    let digits = to_hex(&sample_backup().content_digest(), "");
+    let found = |name: &str| {
+        let folder = home.path().join(name);
+        save(&sample_backup(), &folder).unwrap();
+        describe(&folder).unwrap()
+    };
+    let named = found(&sample_backup().folder_name());
+    assert_eq!(named.digits(), Some(&digits[..8]));
+    let other = if digits.starts_with('0') { "1" } else { "0" };
+    for backup in [&named, &found("renamed")] {
+        for len in [1, 7, 8, 9, 64] {
+            assert!(backup.has_digits(&digits[..len]), "{backup:?} {len}");
+            assert!(!backup.has_digits(&format!("{other}{}", &digits[1..len])), "{backup:?} {len}");
+        }
+        assert!(!backup.has_digits(&format!("{}{}", &digits[..8], "x")), "{backup:?}");
+    }
+    // What the name says is enough: the rest is read only if more is asked for.
+    fs::write(named.folder.join("part-1.bin"), "x").unwrap();
+    assert!(named.has_digits(&digits[..8]) && !named.has_digits(&digits[..9]));
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Manifests {
         let version = version_in(file).map(|version| version.to_string());
         let has_version = |known: &&Manifest| version.as_deref() == Some(&known.version.to_string());
         if meant.iter().any(has_version) {
-            meant.retain(|known| has_version(&known));
+            meant.retain(|known| has_version(known));
         }
         meant
     }

@@ -1,9 +1,10 @@
 //! Virtual units, and what tests of several paths do with them.
 
 use asm2464::firmware::Image;
+use asm2464::scsi::Lun;
 use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{FirmwareCounts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{CommandError, TransportError, TransportErrorKind};
+use asm2464_host::bridge::{Bridge, CommandError, TransportError, TransportErrorKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine};
 
 /// Two matrices for the card.
@@ -29,6 +30,12 @@ pub fn opened(engine: &mut dyn TlpEngine) -> Option<TinyGpu> {
     let mut survey = pcie.survey(Scope::USUAL).unwrap();
     pcie.assign(&mut survey).unwrap();
     TinyGpu::open(&mut pcie, &survey).unwrap()
+}
+
+/// Has the vendor's firmware train the PCIe link, which it does at the first question for a medium.
+pub fn trained(mut bridge: Bridge) -> Bridge {
+    bridge.read_capacity(Lun::ZERO).unwrap();
+    bridge
 }
 
 /// Counts the firmware's commands and instructions during `work`.

@@ -247,7 +247,7 @@ fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<Reques
 
 /// Questions with short answers, for the unit and for the chip model that runs the same firmware: the identity, and
 /// registers that reading does not change.
-const QUESTIONS: [Command; 10] = [
+pub const QUESTIONS: [Command; 10] = [
     Command::Inquiry { len: INQUIRY_LEN },
     Command::XdataRead { from: XdataAddress::VERSION, len: VERSION_LEN },
     // The speed of USB.

@@ -71,6 +71,6 @@ mod report;
 mod usb4;
 
 pub use diagnose::{BESIDE_USB4, Diagnosis, TopicLine, Verdict, Wanted, at_work, diagnose, is_beside_usb4};
-pub use examine::{DoctorOptions, examine};
+pub use examine::{DoctorOptions, QUESTIONS, examine};
 pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};
 pub use usb4::diagnose_tunnels;

@@ -11,9 +11,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asm2464::firmware::Image;
-use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464::scsi::{Command, XdataAddress, XdataPage};
 use asm2464_chip::practice;
-use asmpatch::doctor::Probe;
+use asmpatch::doctor::QUESTIONS;
 
 use self::session::Session;
 use crate::chip_images;
@@ -88,9 +88,9 @@ fn the_document_has_a_row_for_every_register() {
 
 #[test]
 fn a_report_reads_every_register_whose_value_matters() {
-    let asked = Probe::ALL.into_iter().filter_map(|probe| match probe {
-        Probe::Register(at) => Some(format!("{at:04X}")),
-        Probe::Inquiry | Probe::Version => None,
+    let asked = QUESTIONS.into_iter().filter_map(|question| match question {
+        Command::XdataRead { from, len: 1 } => Some(format!("{:04X}", from.addr)),
+        _ => None,
     });
     let missing: Vec<_> = listed().difference(&asked.collect()).cloned().collect();
     assert!(!listed().is_empty() && missing.is_empty(), "{missing:?}");

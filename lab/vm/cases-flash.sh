@@ -7,6 +7,11 @@
 starts_over='[timing]
 reenumerate-ms = 600'
 
+# Whether the platform's folder points to a backup at this path, a pattern, although ASMPATCH_BACKUP_DIR names another.
+is_pointed_to() {
+  grep -q "^path = \".*/$1\"\$" "$HOME"/.local/share/asmpatch/backups/asmpatch-pointer-*
+}
+
 # The image to flash: the vendor's if there is one, otherwise the practice image of a new unit.
 base_image() {
   if [ -n "$vendor_image" ]; then cp "$vendor_image" base.bin; else cp backup/firmware.bin base.bin; fi
@@ -19,6 +24,7 @@ $starts_over"
   until_true 20 is_bound 3 uas
   "$asmpatch" backup --device "$(port_path 3)" -o backup
   cat backup/backup.toml
+  is_pointed_to backup
   [ "$(sum backup/config-0.bin)" = "$(host sum dock flash.bin 0 128)" ]
   [ "$(sum backup/config-1.bin)" = "$(host sum dock flash.bin 128 128)" ]
   [ "$(sum backup/part-1.bin)" = "$(host sum dock flash.bin 256 65280)" ]
@@ -34,6 +40,7 @@ flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001() {
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum dock flash.bin 256 65280)" ]
   [ "$(sum <(tail -c +65281 patched.bin))" = "$(host sum dock flash.bin 65536 $(($(stat -c %s patched.bin) - 65280)))" ]
   [ "$(cat "$(device_of 3)/serial")" = DOCK0000001 ]
+  is_pointed_to 'asmpatch-backup-DOCK0000001-[^/]*'
   host serverlog dock | grep -q 'plugged in as ADD1:0001 (vendor firmware)'
   # The CPU reset keeps the old code.
   replug 3 dock

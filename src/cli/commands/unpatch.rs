@@ -67,7 +67,7 @@ impl print::Document for UnpatchJson<'_> {
 /// Fails if the file is not an image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let (_, file) = named_image::place(&args.file, context)?;
-    let image = image_file::image(&file, Wish::Look)?;
+    let image = image_file::image(&file, Wish::Unpatch)?;
     let input_sha256 = image.sha256();
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
     let receipt = user_files::receipt_of(&args.file, None).ok().flatten();

@@ -59,6 +59,10 @@ pub enum Wish {
     Write,
     /// To patch its image.
     Patch,
+    /// To take the patches out of its image.
+    Unpatch,
+    /// To wrap its code.
+    Wrap,
     /// To know something of its image.
     Look,
     /// To write it back to a unit, as a backup.
@@ -189,7 +193,7 @@ pub fn no_image(kind: &FileKind, path: &Path, wish: Wish) -> AnyFailure {
 pub fn no_code(kind: &FileKind, path: &Path) -> AnyFailure {
     let label = Kind::BadInput.code("asmpatch::wrap::no_code");
     let message = format!("{} is {kind}, expected code", path.display());
-    Advised::with(Failure::new(label, message), advice_on(kind, path, Wish::Look))
+    Advised::with(Failure::new(label, message), advice_on(kind, path, Wish::Wrap))
 }
 
 /// Returns the error for the folder of a backup in place of an image: what is in the backup, and which command takes
@@ -333,6 +337,10 @@ fn taken_out(path: &Path, kind: &FileKind, inside: &Inside<'_>, wish: Wish) -> V
         Wish::Restore => {
             let flash = PrintedCommand::named("flash").operand(image);
             AdvicePart::Command("then write it, as an image: the unit keeps its own configuration".into(), flash)
+        }
+        // An image needs no container, and may have no patches.
+        Wish::Unpatch | Wish::Wrap => {
+            AdvicePart::Command("then see what it is".into(), PrintedCommand::named("info").operand(image))
         }
         _ => AdvicePart::AgainWith { purpose: "then run this command with it", value: image.to_owned() },
     };

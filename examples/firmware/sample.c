@@ -34,6 +34,8 @@
 #define BUS_EVENTS_2 REG(0x9302)
 #define EP0_BUFFER ((volatile __xdata uint8_t *)0x9E00)
 #define INT_ENABLES REG(0xC800)
+#define PCIE_LANES REG(0xC659)
+#define PCIE_TRAINING REG(0xE764)
 /* PCIe: one request at a time. */
 #define TLP_HEADER REG(0xB210)
 #define TLP_ENABLES REG(0xB217)
@@ -434,6 +436,8 @@ void main(void) {
 	CODE_BANK = 0;
 	XDATA_PAGE = 0;
 	forget();
+	PCIE_TRAINING = 0x1C; /* trains the link, once its lanes are on */
+	PCIE_LANES |= 0x01;
 	USB_CONTROL &= ~0x02;
 	INT_ENABLES = 0x01;
 	INT0_ENABLE = 1;

@@ -170,7 +170,7 @@ class Verify(ActionTest):
 
     def test_a_hostile_file_name_is_neither_a_command_nor_markup(self) -> None:
         name = "x,line=1::y|<b>`\n::error::z.bin"
-        (self.work / name).write_bytes(b"no image")
+        (self.work / name).write_bytes(b"\0no image")
         done = self.step("Verify", {"files": "*.bin"})
         self.assertEqual(done.status, 1, done.out)
         commands = [line for line in done.out.splitlines() if line.startswith("::")]

@@ -2,7 +2,12 @@
 
 /// Returns the text " (did you mean ...?)" for the error's message about a mistyped word; empty if no candidate is near.
 pub fn question<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, candidates).map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
+    did_you_mean(nearest(word, candidates))
+}
+
+/// The same, if the nearest candidate is already known.
+pub fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
 }
 
 /// Returns the candidate that is nearest to a mistyped word, if one is near: at most a third of its characters differ.

@@ -24,9 +24,10 @@ impl Behaviour {
 
     /// Returns the error if a unit should behave like `self` and behaves like `found`; `None` if nothing known differs.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
-        let state = |behaviour: &Self| Some(behaviour.state.to_string());
-        let builds =
-            differing(state(self), state(found)).or_else(|| differing(self.build.clone(), found.build.clone()));
+        let builds = match self.state == found.state {
+            true => differing(self.build.clone(), found.build.clone()),
+            false => Some((self.state.to_string(), found.state.to_string())),
+        };
         if let Some((expected, found)) = builds {
             let label = Kind::Device.code("asmpatch::flash::build");
             return Some(FlashError::other(label, format!("the unit runs {found:?}, the image is {expected:?}")));

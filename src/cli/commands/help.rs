@@ -105,7 +105,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some((_, register)) => Some(register.name),
         None => suggest::nearest(&topic, names.iter().map(String::as_str)),
     };
-    let meant = near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
+    let meant = suggest::did_you_mean(near);
     let message = format!("no command, page, register or error code is {topic:?}{meant}");
     let failure = Failure::new(Kind::Usage.code("asmpatch::help::topic"), message);
     let Some(near) = near else { return Err(failure.into()) };

@@ -69,7 +69,7 @@ pub fn place(named: &Path, context: &Context) -> Result<(ImageRef, PathBuf), Any
                 "cannot read {}: no file and no known image ({}) has this name{}",
                 named.display(),
                 ids.join(", "),
-                suggest::question(&name, ids.iter().copied())
+                suggest::did_you_mean(meant)
             );
             // Two files that every page names, and that a command before this one writes.
             let made = match &*name {

@@ -27,14 +27,7 @@ SUPER_SPEED	= 0xCC30	; bit 0 lets the link train at SuperSpeed; bit 0 of the nex
 start:	mov	sp, #0x40
 	mov	BANK, #0
 	mov	XPAGE, #0
-; Trains the PCIe link, and turns its lanes on.
-	mov	dptr, #PCIE_TRAINING
-	mov	a, #0x1C
-	movx	@dptr, a
-	mov	dptr, #PCIE_LANES
-	movx	a, @dptr
-	setb	acc.0
-	movx	@dptr, a
+	.include "link.asm"
 	lcall	forget
 	mov	dptr, #USB_CONTROL
 	movx	a, @dptr

@@ -41,14 +41,7 @@ start:	mov	sp, #STACK
 	lcall	set_variables
 	lcall	load_config
 	lcall	transport_reset
-	; Trains the PCIe link, and turns its lanes on.
-	mov	dptr, #PCIE_TRAINING
-	mov	a, #0x1C
-	movx	@dptr, a
-	mov	dptr, #PCIE_LANES
-	movx	a, @dptr
-	setb	acc.0
-	movx	@dptr, a
+	.include "link.asm"
 	; Appears on the bus.
 	mov	dptr, #USB_CONTROL
 	movx	a, @dptr
